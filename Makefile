@@ -1,0 +1,36 @@
+# The front door. `make demo` and `make test` install what they need, build, and run.
+SHELL := /bin/bash
+JOBS ?= $(shell scripts/jobs)
+
+.PHONY: help deps build test sanitize bench format format-check clean
+help:
+	@echo "make build     build/distca and the tests"
+	@echo "make test      build, then run every test"
+	@echo "make sanitize  tests under the address, undefined-behaviour and thread sanitizers"
+	@echo "make bench     the benchmarks of bench/"
+	@echo "make format    clang-format 14 over src/ and bench/"
+
+deps:
+	@scripts/install-deps
+
+build: deps
+	cmake --preset release
+	cmake --build build -j $(JOBS)
+
+test: build
+	ctest --test-dir build -j 2 --output-on-failure
+
+sanitize: deps
+	scripts/sanitize $(JOBS)
+
+bench: build
+	scripts/bench
+
+format:
+	@git ls-files '*.h' '*.cc' | xargs clang-format-14 -i
+
+format-check:
+	@git ls-files '*.h' '*.cc' | xargs clang-format-14 --dry-run --Werror
+
+clean:
+	rm -rf build build-debug build-asan build-tsan

@@ -1,0 +1,19 @@
+# Flags that every target shares.
+add_compile_options(-Wall -Wextra -Wno-unused-parameter)
+# Planning must give the same integers from every compiler, so no fused multiply-add behind our back.
+add_compile_options(-ffp-contract=off)
+
+find_program(CCACHE ccache)
+if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+if(DISTCA_SANITIZE STREQUAL "address")
+  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g1)
+  add_link_options(-fsanitize=address,undefined)
+elseif(DISTCA_SANITIZE STREQUAL "thread")
+  add_compile_options(-fsanitize=thread -g1)
+  add_link_options(-fsanitize=thread)
+elseif(DISTCA_SANITIZE)
+  message(FATAL_ERROR "DISTCA_SANITIZE is '${DISTCA_SANITIZE}'; it takes address, thread, or nothing")
+endif()

@@ -1,0 +1,60 @@
+#include "base/json.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+
+#include "base/check.h"
+
+namespace distca {
+
+Json parse_json(std::string_view text, const std::string& origin) {
+  try {
+    return Json::parse(text);
+  } catch (const Json::parse_error& error) {
+    const size_t end = std::min<size_t>(error.byte == 0 ? 0 : error.byte - 1, text.size());
+    const std::string_view before = text.substr(0, end);
+    const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+    const size_t line_start = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
+    throw InputError(format("{}:{}:{}: not JSON", origin, line, end - line_start + 1));
+  } catch (const Json::exception& error) {
+    throw InputError(format("{}: not JSON that can be read: {}", origin, error.what()));
+  }
+}
+
+Json read_json(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  DISTCA_CHECK_INPUT(in.good(), "{}: can't be opened", path);
+  std::ostringstream text;
+  text << in.rdbuf();
+  DISTCA_CHECK_INPUT(!in.bad(), "{}: can't be read", path);
+  return parse_json(text.str(), path);
+}
+
+void write_json(const Json& value, const std::string& path, int indent) {
+  const std::string text = value.dump(indent) + "\n";
+  if (path == "-") {
+    std::cout << text << std::flush;
+    DISTCA_CHECK(std::cout.good(), "standard output can't be written");
+    return;
+  }
+  std::ofstream out(path, std::ios::binary);
+  out << text << std::flush;
+  DISTCA_CHECK(out.good(), "{}: can't be written", path);
+}
+
+std::string hex_digest(uint64_t digest) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016" PRIx64, digest);
+  return text;
+}
+
+uint64_t parse_digest(const std::string& text) {
+  const bool digits = text.size() == 16 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+  DISTCA_CHECK_INPUT(digits, "digest '{}' is not 16 hexadecimal digits", text);
+  return std::stoull(text, nullptr, 16);
+}
+
+}  // namespace distca

@@ -1,0 +1,37 @@
+#include "base/json.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/check.h"
+
+namespace distca {
+namespace {
+
+TEST(Json, ErrorsNameFileLineAndColumn) {
+  try {
+    parse_json("{\"a\": 1,\n \"b\": }", "docs.json");
+    FAIL() << "no error was thrown";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("docs.json:2:7"));
+  }
+}
+
+TEST(Json, MissingFileIsAnInputErrorThatNamesIt) {
+  try {
+    read_json("/nowhere/x.json");
+    FAIL() << "no error was thrown";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("/nowhere/x.json"));
+  }
+}
+
+TEST(Json, DigestIsSixteenHexadecimalDigits) {
+  EXPECT_EQ(hex_digest(0xabcULL), "0000000000000abc");
+  EXPECT_EQ(parse_digest("ffffffffffffffff"), ~0ULL);
+  EXPECT_THROW(parse_digest("abc"), InputError);
+  EXPECT_THROW(parse_digest("000000000000000G"), InputError);
+}
+
+}  // namespace
+}  // namespace distca

@@ -1,0 +1,13 @@
+// The commands of the program: each file of this folder adds one. A command's callback throws InputError for
+// wrong input (exit code 2) and Error for a failure while running (exit code 1).
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace distca {
+
+void add_version_command(CLI::App& program);
+
+}  // namespace distca

@@ -1,0 +1,25 @@
+// The program `distca`: exit code 0 done, 1 a failure while running, 2 wrong input.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "base/check.h"
+#include "cli/commands.h"
+
+int main(int argc, char** argv) {
+  CLI::App program{"distca: long-context training without stragglers, by core attention disaggregation"};
+  program.require_subcommand(1);
+  distca::add_version_command(program);
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = program.exit(error);
+    return code == 0 ? 0 : 2;
+  } catch (const distca::InputError& error) {
+    std::fprintf(stderr, "distca: %s\n", error.what());
+    return 2;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "distca: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

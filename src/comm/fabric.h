@@ -1,0 +1,93 @@
+// A Fabric is one rank's view of a set of ranks that exchange bytes. Three kinds: threads in one process (no
+// launcher, works under a debugger and a thread sanitizer), MPI processes, and NCCL devices. Every operation
+// has a name, every wait a timeout, and an expired wait throws an Error that names the peer and the
+// operation.
+//
+// All ranks of a fabric call the same operations in the same order. Sums are made in rank order, so that
+// every kind of fabric gives the same bits.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace distca {
+
+/// Bytes for or from one peer, `offset` bytes into a buffer.
+struct PeerBytes {
+  int32_t peer = 0;
+  int64_t offset = 0, bytes = 0;
+};
+
+/// One buffer's share of an all-to-all: what goes out of `send` and comes into `recv`, by peer. Only peers
+/// with bytes are listed, each at most once; what a sends to b must be what b expects from a. A rank may send
+/// to itself.
+struct ExchangePart {
+  const void* send = nullptr;
+  void* recv = nullptr;
+  std::vector<PeerBytes> sends, receives;
+};
+
+/// An operation under way. Buffers stay untouched (receives) or unchanged (sends) until wait() returns.
+class Pending {
+ public:
+  virtual ~Pending() = default;
+  /// Returns when all has arrived and all sent buffers may be reused. Throws Error naming peer and operation
+  /// when the fabric's timeout expires, or when another rank has aborted.
+  virtual void wait() = 0;
+  virtual bool done() = 0;
+};
+
+enum class DType { kFloat32, kFloat64, kInt64 };
+
+template <typename T>
+inline constexpr DType kDTypeOf = DType::kFloat32;
+template <>
+inline constexpr DType kDTypeOf<double> = DType::kFloat64;
+template <>
+inline constexpr DType kDTypeOf<int64_t> = DType::kInt64;
+
+enum class ReduceOp { kSum, kMax };
+
+class Fabric {
+ public:
+  virtual ~Fabric() = default;
+  virtual int32_t rank() const = 0;
+  virtual int32_t world_size() const = 0;
+  /// "threads", "mpi", "nccl".
+  virtual std::string kind() const = 0;
+
+  /// Starts an all-to-all of several buffers at once. It progresses while the caller computes.
+  virtual std::unique_ptr<Pending> all_to_all(std::vector<ExchangePart> parts, std::string name) = 0;
+
+  /// In place, in rank order.
+  virtual void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, const std::string& name) = 0;
+  /// `data` holds world_size · count elements; rank r ends with the sum of all ranks' slice r in `out`.
+  virtual void reduce_scatter(const void* data, void* out, int64_t count, DType dtype,
+                              const std::string& name) = 0;
+  /// `out` holds world_size · bytes; slice r is rank r's `data`.
+  virtual void all_gather(const void* data, void* out, int64_t bytes, const std::string& name) = 0;
+  virtual void broadcast(void* data, int64_t bytes, int32_t root, const std::string& name) = 0;
+  virtual void send(const void* data, int64_t bytes, int32_t peer, const std::string& name) = 0;
+  virtual void receive(void* data, int64_t bytes, int32_t peer, const std::string& name) = 0;
+  virtual void barrier(const std::string& name) = 0;
+  /// Ends the waits of all ranks, each with an Error that carries `message` and names this rank.
+  virtual void abort(const std::string& message) = 0;
+
+  /// A fabric of those ranks that gave the same color, numbered in the order of their ranks here.
+  virtual std::unique_ptr<Fabric> split(int32_t color, const std::string& name) = 0;
+
+  template <typename T>
+  void all_reduce(std::span<T> data, ReduceOp op, const std::string& name) {
+    all_reduce(data.data(), static_cast<int64_t>(data.size()), kDTypeOf<T>, op, name);
+  }
+};
+
+struct FabricOptions {
+  double timeout_s = 60;  // of every wait
+};
+
+}  // namespace distca

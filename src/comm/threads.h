@@ -1,0 +1,12 @@
+// Ranks as threads of one process.
+#pragma once
+
+#include "comm/fabric.h"
+
+namespace distca {
+
+/// Runs `body` as `ranks` ranks, one thread each, and returns when all have ended. When a rank throws, all
+/// waits of the others end, and the error of the rank that failed first is thrown here, its rank named.
+void run_thread_ranks(int32_t ranks, const FabricOptions& options, const std::function<void(Fabric&)>& body);
+
+}  // namespace distca
