@@ -1,7 +1,8 @@
 // Core attention over a batch of CA-tasks on plain memory: one call computes all tasks of a rank.
 //
-//   S = scale · Q Kᵀ under the causal mask,  LSE = log Σ exp S (natural),  O = softmax(S) V forward P = exp(S
-//   − LSE),  δ = Σ dO·O,  dV = Pᵀ dO,  dS = P ∘ (dO Vᵀ − δ),  dQ = scale·dS K,  dK = scale·dSᵀ Q   backward
+//   forward   S = scale · Q Kᵀ under the causal mask,  LSE = log Σ exp S (natural),  O = softmax(S) V
+//   backward  P = exp(S − LSE),  δ = Σ dO·O,  dV = Pᵀ dO,  dS = P ∘ (dO Vᵀ − δ),
+//             dQ = scale · dS K,  dK = scale · dSᵀ Q
 // (FlashAttention-2, arXiv 2307.08691, sections 2.1 and 3.1.)
 //
 // The kernel sees rows of buffers and absolute positions, never documents. Tensors are (rows, heads,
@@ -35,6 +36,14 @@ struct KernelTask {
 };
 
 inline constexpr int64_t kNoWindow = INT64_MAX;
+
+/// Half-open run of a task's keys, counted from its first.
+struct KeyRange {
+  int64_t begin = 0, end = 0;
+};
+
+/// The keys that query `query` of a task sees; positions are not negative.
+KeyRange visible_keys(const KernelTask& task, int64_t query, int64_t window_left);
 
 struct AttentionShape {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
