@@ -24,13 +24,17 @@ Json parse_json(std::string_view text, const std::string& origin) {
   }
 }
 
-Json read_json(const std::string& path) {
+std::string read_text(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   DISTCA_CHECK_INPUT(in.good(), "{}: can't be opened", path);
   std::ostringstream text;
   text << in.rdbuf();
   DISTCA_CHECK_INPUT(!in.bad(), "{}: can't be read", path);
-  return parse_json(text.str(), path);
+  return text.str();
+}
+
+Json read_json(const std::string& path) {
+  return parse_json(read_text(path), path);
 }
 
 void write_json(const Json& value, const std::string& path, int indent) {

@@ -14,6 +14,9 @@ using Json = nlohmann::ordered_json;
 /// The value that `text` holds. `origin` names it in errors. Throws InputError with line and column.
 Json parse_json(std::string_view text, const std::string& origin);
 
+/// All of a file. Throws InputError that names the file when it can't be read.
+std::string read_text(const std::string& path);
+
 /// The value in a file. Throws InputError that names the file when it can't be read or isn't JSON.
 Json read_json(const std::string& path);
 
