@@ -20,14 +20,21 @@ struct Plan {
   /// Throws Error that names the first fault: shards that don't cover each document once or overlap in rows,
   /// a task outside its document or spanning two homes, causal pairs covered twice or not at all, edges that
   /// are neither multiples of 128, edges of shards nor ends of documents, tasks that are neither diagonal nor
-  /// full.
+  /// full, tasks out of order. Time grows with n log n, not with lengths.
   void validate() const;
 
   /// 64-bit digest of all of the above. Equal on every compiler and machine.
   uint64_t digest() const;
+
+  /// Brings the tasks into execution order.
+  void sort_tasks();
 };
 
-/// The dump of the documentation: {"doc_lengths", "servers", "shards", "tasks", "digest", …}.
+/// Throws InputError that names the first difference unless the plan was made for this very layout.
+void check_made_for(const Plan& plan, const Layout& layout);
+
+/// The dump of the documentation: {"doc_lengths", "servers", "shards", "tasks", "digest"}, and what else
+/// makes the plan whole: "ranks", "rows" and "shard_rows".
 std::string dump_plan(const Plan& plan);
 
 /// Reads a dump. Throws InputError when it is malformed, when its digest is not that of its contents, or when
