@@ -1,11 +1,13 @@
 // The program `distca`: exit code 0 done, 1 a failure while running, 2 wrong input.
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
 
 #include "base/check.h"
 #include "cli/commands.h"
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a full disk or a file-size limit is an error of the write, not a death
   CLI::App program{"distca: long-context training without stragglers, by core attention disaggregation"};
   program.require_subcommand(1);
   distca::add_version_command(program);
