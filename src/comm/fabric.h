@@ -3,8 +3,10 @@
 // has a name, every wait a timeout, and an expired wait throws an Error that names the peer and the
 // operation.
 //
-// All ranks of a fabric call the same operations in the same order. Sums are made in rank order, so that
-// every kind of fabric gives the same bits.
+// All ranks of a fabric call the same operations in the same order, with the same names: what doesn't match
+// is an Error that tells both. Sends and receives are matched pair by pair, apart from the rest. Sums are
+// made in rank order, so that every kind of fabric gives the same bits. Messages number ranks as the whole
+// job does, in the fabrics that split() makes too.
 #pragma once
 
 #include <cstdint>
@@ -31,13 +33,16 @@ struct ExchangePart {
   std::vector<PeerBytes> sends, receives;
 };
 
-/// An operation under way. Buffers stay untouched (receives) or unchanged (sends) until wait() returns.
+/// An operation under way. Buffers stay untouched (receives) or unchanged (sends) until wait() returns. One
+/// that is destroyed before it is done gives the operation up: its buffers are free again, and peers that
+/// still need it get an Error that names this rank.
 class Pending {
  public:
   virtual ~Pending() = default;
   /// Returns when all has arrived and all sent buffers may be reused. Throws Error naming peer and operation
   /// when the fabric's timeout expires, or when another rank has aborted.
   virtual void wait() = 0;
+  /// Whether wait() would return, or throw, at once.
   virtual bool done() = 0;
 };
 
@@ -71,6 +76,7 @@ class Fabric {
   /// `out` holds world_size · bytes; slice r is rank r's `data`.
   virtual void all_gather(const void* data, void* out, int64_t bytes, const std::string& name) = 0;
   virtual void broadcast(void* data, int64_t bytes, int32_t root, const std::string& name) = 0;
+  /// Returns when the peer has received, so two ranks must not both send first.
   virtual void send(const void* data, int64_t bytes, int32_t peer, const std::string& name) = 0;
   virtual void receive(void* data, int64_t bytes, int32_t peer, const std::string& name) = 0;
   virtual void barrier(const std::string& name) = 0;

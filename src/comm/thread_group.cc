@@ -1,0 +1,199 @@
+#include "comm/thread_group.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+namespace distca {
+namespace {
+
+const PeerBytes* find_peer(const std::vector<PeerBytes>& list, int32_t peer) {
+  const auto at = std::find_if(list.begin(), list.end(), [&](const PeerBytes& p) { return p.peer == peer; });
+  return at == list.end() ? nullptr : &*at;
+}
+
+void close_pair(ThreadCall& call, int32_t peer) {
+  if (call.open[peer]) --call.open_count;
+  call.open[peer] = false;
+}
+
+/// Runs when a call's scope is left by an exception.
+template <typename Undo>
+struct Guard {
+  Undo undo;
+  bool armed = true;
+  ~Guard() {
+    if (armed) undo();
+  }
+};
+template <typename Undo>
+Guard(Undo) -> Guard<Undo>;
+
+}  // namespace
+
+template <typename Test>
+std::vector<int32_t> ThreadGroup::select(const ThreadOperation& operation, Test test) const {
+  std::vector<int32_t> out;
+  for (size_t i = 0; i < operation.members.size(); ++i) {
+    if (test(operation.calls[i].get(), operation.members[i]))
+      out.push_back(world_ranks[operation.members[i]]);
+  }
+  return out;
+}
+
+void ThreadGroup::wake_members(const ThreadOperation& operation) const {
+  for (int32_t member : operation.members) job->wake(world_ranks[member]);
+}
+
+std::shared_ptr<ThreadOperation> ThreadGroup::enter(int32_t rank, Key key, std::shared_ptr<ThreadCall> call) {
+  job->check_running(world_ranks[rank], call->name);
+  std::shared_ptr<ThreadOperation>& place = operations_[key];
+  if (!place) {
+    place = std::make_shared<ThreadOperation>();
+    if (std::get<0>(key) < 0) {
+      place->members.resize(size());
+      std::iota(place->members.begin(), place->members.end(), 0);
+    } else {
+      place->members = {std::get<0>(key), std::get<1>(key)};
+    }
+    place->calls.resize(place->members.size());
+  }
+  const std::shared_ptr<ThreadOperation> operation = place;
+  size_t index = 0;
+  for (size_t i = 0; i < operation->members.size(); ++i) {
+    const ThreadCall* other = operation->calls[i].get();
+    if (operation->members[i] == rank) {
+      index = i;
+    } else if (other && other->what != call->what) {
+      throw Error(
+          mismatch_message(world_ranks[rank], call->what, world_ranks[operation->members[i]], other->what));
+    }
+  }
+  operation->calls[index] = std::move(call);
+  if (++operation->arrived == static_cast<int32_t>(operation->members.size())) {
+    operations_.erase(key);
+    wake_members(*operation);
+  }
+  return operation;
+}
+
+void ThreadGroup::check_pair(int32_t sender, const ThreadCall& sends, int32_t receiver,
+                             const ThreadCall& receives) const {
+  for (size_t part = 0; part < sends.parts.size(); ++part) {
+    const int64_t sent = sends.send_bytes[part * size() + receiver];
+    const int64_t expected = receives.receive_bytes[part * size() + sender];
+    DISTCA_CHECK(sent == expected, "part {} of {}: rank {} sends {} bytes to rank {}, which expects {}", part,
+                 sends.name, world_ranks[sender], sent, world_ranks[receiver], expected);
+  }
+}
+
+void ThreadGroup::copy_pair(int32_t sender, const ThreadCall& sends, int32_t receiver,
+                            const ThreadCall& receives) const {
+  for (size_t part = 0; part < sends.parts.size(); ++part) {
+    const PeerBytes* from = find_peer(sends.parts[part].sends, receiver);
+    const PeerBytes* to = find_peer(receives.parts[part].receives, sender);
+    if (!from || !to || from->bytes == 0) continue;
+    std::memmove(static_cast<char*>(receives.parts[part].recv) + to->offset,
+                 static_cast<const char*>(sends.parts[part].send) + from->offset, from->bytes);
+  }
+}
+
+void ThreadGroup::copy_with_earlier(ThreadJob::Lock& lock, ThreadOperation& operation, int32_t rank) {
+  ThreadCall& mine = *operation.calls[rank];
+  const std::vector<std::shared_ptr<ThreadCall>> calls = operation.calls;
+  for (int32_t peer = 0; peer < size(); ++peer) {
+    if (!calls[peer]) continue;
+    check_pair(rank, mine, peer, *calls[peer]);
+    check_pair(peer, *calls[peer], rank, mine);
+  }
+  for (int32_t step = 0; step < size(); ++step) {
+    const int32_t peer = (rank + step) % size();
+    if (!calls[peer] || !mine.open[peer] || calls[peer]->given_up) continue;
+    ThreadCall& theirs = *calls[peer];
+    ++theirs.users;
+    lock.unlock();
+    copy_pair(rank, mine, peer, theirs);
+    if (peer != rank) copy_pair(peer, theirs, rank, mine);
+    lock.lock();
+    --theirs.users;
+    close_pair(mine, peer);
+    close_pair(theirs, rank);
+    job->wake(world_ranks[peer]);
+  }
+}
+
+bool ThreadGroup::is_lost(const ThreadOperation& operation, const ThreadCall& call) {
+  for (size_t peer = 0; peer < operation.calls.size(); ++peer) {
+    if (call.open[peer] && operation.calls[peer] && operation.calls[peer]->dropped) return true;
+  }
+  return false;
+}
+
+void ThreadGroup::wait_for_exchange(ThreadJob::Lock& lock, const ThreadOperation& operation, int32_t rank) {
+  const std::shared_ptr<ThreadCall> call = operation.calls[rank];
+  const auto open = [&](const ThreadCall*, int32_t peer) { return call->open[peer]; };
+  job->block(
+      lock, world_ranks[rank], call->name, [&] { return call->open_count == 0 || is_lost(operation, *call); },
+      [&] { return select(operation, open); });
+  if (call->open_count == 0) return;
+  const auto lost = [&](const ThreadCall* theirs, int32_t peer) {
+    return call->open[peer] && theirs && theirs->dropped;
+  };
+  throw Error(format("rank {} waited in {} for {}, which gave it up", world_ranks[rank], call->name,
+                     rank_list(select(operation, lost))));
+}
+
+template <typename Test>
+void ThreadGroup::wait_for_members(ThreadJob::Lock& lock, const ThreadOperation& operation, int32_t rank,
+                                   const ThreadCall& call, Test test) {
+  const auto missing = [&] {
+    return select(operation, [&](const ThreadCall* theirs, int32_t) { return !test(theirs); });
+  };
+  // Those that gave up waited for somebody themselves: they are to blame only when nobody else is missing.
+  const auto to_blame = [&] {
+    const auto never_gave_up = [&](const ThreadCall* theirs, int32_t) {
+      return !test(theirs) && !(theirs && theirs->given_up);
+    };
+    const std::vector<int32_t> out = select(operation, never_gave_up);
+    return out.empty() ? missing() : out;
+  };
+  job->block(
+      lock, world_ranks[rank], call.name, [&] { return missing().empty(); }, to_blame);
+}
+
+void ThreadGroup::run(int32_t rank, Key key, ThreadCall details,
+                      const std::function<void(ThreadOperation&)>& work) {
+  const auto call = std::make_shared<ThreadCall>(std::move(details));
+  ThreadJob::Lock lock = job->lock();
+  const std::shared_ptr<ThreadOperation> operation = enter(rank, key, call);
+  Guard guard{[&] { give_up(lock, *operation, rank, *call); }};
+  wait_for_members(lock, *operation, rank, *call,
+                   [](const ThreadCall* theirs) { return theirs && !theirs->given_up; });
+  for (const auto& theirs : operation->calls) ++theirs->users;
+  lock.unlock();
+  std::exception_ptr error;
+  try {
+    work(*operation);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  lock.lock();
+  for (size_t i = 0; i < operation->calls.size(); ++i) {
+    if (--operation->calls[i]->users == 0) job->wake(world_ranks[operation->members[i]]);
+  }
+  if (error) std::rethrow_exception(error);
+  call->finished = true;
+  if (++operation->finished == static_cast<int32_t>(operation->members.size())) wake_members(*operation);
+  wait_for_members(lock, *operation, rank, *call, [](const ThreadCall* theirs) { return theirs->finished; });
+  guard.armed = false;
+}
+
+void ThreadGroup::give_up(ThreadJob::Lock& lock, const ThreadOperation& operation, int32_t rank,
+                          ThreadCall& call) {
+  call.given_up = true;
+  call.dropped = std::uncaught_exceptions() == 0;
+  wake_members(operation);
+  job->settle(lock, world_ranks[rank], [&] { return call.users == 0; });
+}
+
+}  // namespace distca

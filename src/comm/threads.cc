@@ -1,0 +1,229 @@
+#include "comm/threads.h"
+
+#include <cstring>
+#include <thread>
+
+#include "comm/reduce.h"
+#include "comm/thread_group.h"
+
+namespace distca {
+namespace {
+
+class ThreadExchange : public Pending {
+ public:
+  ThreadExchange(std::shared_ptr<ThreadGroup> group, std::shared_ptr<ThreadOperation> operation, int32_t rank)
+      : group_(std::move(group)), operation_(std::move(operation)), rank_(rank) {}
+
+  ~ThreadExchange() override {
+    ThreadJob::Lock lock = group_->job->lock();
+    if (call().open_count > 0) group_->give_up(lock, *operation_, rank_, call());
+  }
+
+  void wait() override {
+    ThreadJob::Lock lock = group_->job->lock();
+    group_->wait_for_exchange(lock, *operation_, rank_);
+  }
+
+  bool done() override {
+    ThreadJob::Lock lock = group_->job->lock();
+    return call().open_count == 0 || group_->job->failed() || ThreadGroup::is_lost(*operation_, call());
+  }
+
+ private:
+  ThreadCall& call() { return *operation_->calls[rank_]; }
+
+  std::shared_ptr<ThreadGroup> group_;
+  std::shared_ptr<ThreadOperation> operation_;
+  int32_t rank_;
+};
+
+class ThreadFabric : public Fabric {
+ public:
+  ThreadFabric(std::shared_ptr<ThreadGroup> group, int32_t rank)
+      : group_(std::move(group)), rank_(rank), sent_(group_->size()), received_(group_->size()) {}
+
+  int32_t rank() const override { return rank_; }
+  int32_t world_size() const override { return group_->size(); }
+  std::string kind() const override { return "threads"; }
+
+  std::unique_ptr<Pending> all_to_all(std::vector<ExchangePart> parts, std::string name) override {
+    check_parts(parts, world_size(), name);
+    auto call = std::make_shared<ThreadCall>();
+    call->what = format("all_to_all '{}' of {} parts", name, parts.size());
+    call->name = std::move(name);
+    call->send_bytes = bytes_by_peer(parts, world_size(), true);
+    call->receive_bytes = bytes_by_peer(parts, world_size(), false);
+    call->parts = std::move(parts);
+    call->open.resize(world_size());
+    for (size_t i = 0; i < call->send_bytes.size(); ++i) {
+      if (call->send_bytes[i] + call->receive_bytes[i] > 0) call->open[i % world_size()] = true;
+    }
+    for (char open : call->open) call->open_count += open;
+    std::unique_ptr<ThreadExchange> pending;  // outlives the lock, which giving it up takes
+    ThreadJob::Lock lock = group_->job->lock();
+    const std::shared_ptr<ThreadOperation> operation = group_->enter(rank_, next_key(), call);
+    pending = std::make_unique<ThreadExchange>(group_, operation, rank_);
+    group_->copy_with_earlier(lock, *operation, rank_);
+    return pending;
+  }
+
+  void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, const std::string& name) override {
+    const int64_t begin = slice_begin(count, world_size(), rank_);
+    const int64_t end = slice_begin(count, world_size(), rank_ + 1);
+    const std::string what = format("all_reduce '{}' of {} {} ({})", name, count, name_of(dtype),
+                                    op == ReduceOp::kSum ? "sum" : "max");
+    run(name, what, nullptr, data, [&](ThreadOperation& operation) {
+      std::vector<char*> slices;
+      for (const auto& call : operation.calls) {
+        slices.push_back(static_cast<char*>(call->out) + begin * bytes_of(dtype));
+      }
+      const std::vector<const void*> sources(slices.begin(), slices.end());
+      reduce_in_rank_order(sources, slices[rank_], end - begin, dtype, op);
+      for (char* slice : slices) copy(slice, slices[rank_], (end - begin) * bytes_of(dtype));
+    });
+  }
+
+  void reduce_scatter(const void* data, void* out, int64_t count, DType dtype,
+                      const std::string& name) override {
+    const std::string what = format("reduce_scatter '{}' of {} {} a rank", name, count, name_of(dtype));
+    run(name, what, data, out, [&](ThreadOperation& operation) {
+      std::vector<const void*> sources;
+      for (const auto& call : operation.calls) {
+        sources.push_back(static_cast<const char*>(call->data) + rank_ * count * bytes_of(dtype));
+      }
+      reduce_in_rank_order(sources, out, count, dtype, ReduceOp::kSum);
+    });
+  }
+
+  void all_gather(const void* data, void* out, int64_t bytes, const std::string& name) override {
+    run(name, format("all_gather '{}' of {} bytes a rank", name, bytes), data, out,
+        [&](ThreadOperation& operation) {
+          for (int32_t peer = 0; peer < world_size(); ++peer) {
+            copy(static_cast<char*>(out) + peer * bytes, operation.calls[peer]->data, bytes);
+          }
+        });
+  }
+
+  void broadcast(void* data, int64_t bytes, int32_t root, const std::string& name) override {
+    check_peer(root, name);
+    run(name, format("broadcast '{}' of {} bytes from rank {}", name, bytes, root), nullptr, data,
+        [&](ThreadOperation& operation) { copy(data, operation.calls[root]->out, bytes); });
+  }
+
+  void send(const void* data, int64_t bytes, int32_t peer, const std::string& name) override {
+    check_peer(peer, name);
+    DISTCA_CHECK(peer != rank_, "rank {} sends {} to itself", group_->world_ranks[rank_], name);
+    ThreadCall call = make_call(name, format("message '{}' of {} bytes", name, bytes), data, nullptr);
+    group_->run(rank_, {rank_, peer, sent_[peer]++}, std::move(call), [](ThreadOperation&) {});
+  }
+
+  void receive(void* data, int64_t bytes, int32_t peer, const std::string& name) override {
+    check_peer(peer, name);
+    DISTCA_CHECK(peer != rank_, "rank {} receives {} from itself", group_->world_ranks[rank_], name);
+    ThreadCall call = make_call(name, format("message '{}' of {} bytes", name, bytes), nullptr, data);
+    group_->run(rank_, {peer, rank_, received_[peer]++}, std::move(call),
+                [&](ThreadOperation& operation) { copy(data, operation.calls[0]->data, bytes); });
+  }
+
+  void barrier(const std::string& name) override {
+    run(name, format("barrier '{}'", name), nullptr, nullptr, [](ThreadOperation&) {});
+  }
+
+  void abort(const std::string& message) override {
+    ThreadJob::Lock lock = group_->job->lock();
+    group_->job->fail(group_->world_ranks[rank_], message, false);
+  }
+
+  std::unique_ptr<Fabric> split(int32_t color, const std::string& name) override {
+    ThreadCall call = make_call(name, format("split '{}'", name), nullptr, nullptr);
+    call.color = color;
+    std::unique_ptr<Fabric> part;
+    group_->run(rank_, next_key(), std::move(call), [&](ThreadOperation& operation) {
+      std::vector<int32_t> members;
+      int32_t rank = 0;
+      for (int32_t peer = 0; peer < world_size(); ++peer) {
+        if (operation.calls[peer]->color != color) continue;
+        if (peer < rank_) ++rank;
+        members.push_back(group_->world_ranks[peer]);
+      }
+      ThreadJob::Lock lock = group_->job->lock();
+      std::shared_ptr<ThreadGroup>& group = operation.groups[color];
+      if (!group) group = std::make_shared<ThreadGroup>(group_->job, members);
+      part = std::make_unique<ThreadFabric>(group, rank);
+    });
+    return part;
+  }
+
+ private:
+  static void copy(void* to, const void* from, int64_t bytes) {
+    if (bytes > 0 && to != from) std::memmove(to, from, bytes);
+  }
+
+  static ThreadCall make_call(const std::string& name, std::string what, const void* data, void* out) {
+    ThreadCall call;
+    call.name = name;
+    call.what = std::move(what);
+    call.data = data;
+    call.out = out;
+    return call;
+  }
+
+  void check_peer(int32_t peer, const std::string& name) const {
+    DISTCA_CHECK(peer >= 0 && peer < world_size(), "{} names rank {} of {}", name, peer, world_size());
+  }
+
+  ThreadGroup::Key next_key() { return {-1, -1, collectives_++}; }
+
+  void run(const std::string& name, std::string what, const void* data, void* out,
+           const std::function<void(ThreadOperation&)>& work) {
+    group_->run(rank_, next_key(), make_call(name, std::move(what), data, out), work);
+  }
+
+  std::shared_ptr<ThreadGroup> group_;
+  int32_t rank_;
+  int64_t collectives_ = 0;
+  std::vector<int64_t> sent_, received_;  // messages so far, by peer
+};
+
+void run_rank(const std::shared_ptr<ThreadGroup>& group, int32_t rank,
+              const std::function<void(Fabric&)>& body) {
+  const auto fail = [&](const std::string& message, bool input_error) {
+    ThreadJob::Lock lock = group->job->lock();
+    group->job->fail(rank, message, input_error);
+  };
+  try {
+    ThreadFabric fabric(group, rank);
+    body(fabric);
+  } catch (const InputError& error) {
+    fail(error.what(), true);
+  } catch (const std::exception& error) {
+    fail(error.what(), false);
+  } catch (...) {
+    fail("an exception that is no std::exception", false);
+  }
+}
+
+}  // namespace
+
+void run_thread_ranks(int32_t ranks, const FabricOptions& options, const std::function<void(Fabric&)>& body) {
+  DISTCA_CHECK(ranks >= 1, "at least 1 rank is needed, not {}", ranks);
+  const auto job = std::make_shared<ThreadJob>(ranks, options);
+  std::vector<int32_t> world_ranks(ranks);
+  for (int32_t rank = 0; rank < ranks; ++rank) world_ranks[rank] = rank;
+  const auto group = std::make_shared<ThreadGroup>(job, world_ranks);
+  std::vector<std::thread> threads;
+  for (int32_t rank = 0; rank < ranks; ++rank) {
+    try {
+      threads.emplace_back([&, rank] { run_rank(group, rank, body); });
+    } catch (const std::system_error& error) {
+      ThreadJob::Lock lock = job->lock();
+      job->fail(rank, format("can't start its thread: {}", error.what()), false);
+      break;
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  ThreadJob::Lock lock = job->lock();
+  job->throw_failure();
+}
+
+}  // namespace distca
