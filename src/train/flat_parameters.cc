@@ -1,0 +1,41 @@
+#include "train/flat_parameters.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <utility>
+
+namespace distca {
+
+at::Tensor FlatParameters::view(const at::Tensor& buffer, const FlatEntry& entry) {
+  return buffer.narrow(0, entry.begin, entry.count).view(entry.shape);
+}
+
+FlatParameters flatten(LlamaParameters model) {
+  const at::NoGradGuard no_grad;
+  FlatParameters flat;
+  const std::vector<NamedTensor> named = model.named();
+  int64_t elements = 0;
+  for (const auto& [name, tensor] : named) {
+    flat.entries.push_back({name, tensor.sizes().vec(), 0, tensor.numel()});
+    elements += tensor.numel();
+    if (tensor.dim() > 1) flat.decayed += tensor.numel();
+  }
+  flat.values = at::empty({elements}, named.at(0).tensor.options().requires_grad(false));
+  flat.gradients = at::zeros_like(flat.values);
+  int64_t matrices = 0, vectors = flat.decayed;
+  for (size_t i = 0; i < named.size(); ++i) {
+    int64_t& end = named[i].tensor.dim() > 1 ? matrices : vectors;
+    flat.entries[i].begin = end;
+    end += flat.entries[i].count;
+    const at::Tensor place = FlatParameters::view(flat.values, flat.entries[i]);
+    place.copy_(named[i].tensor);
+    named[i].tensor.set_data(place);
+    named[i].tensor.mutable_grad() = FlatParameters::view(flat.gradients, flat.entries[i]);
+  }
+  flat.model = std::move(model);
+  return flat;
+}
+
+}  // namespace distca
