@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "base/check.h"
+
 namespace distca {
 namespace {
 
@@ -166,6 +168,7 @@ Exchange make_exchange(const Plan& plan) {
     exchange.servers.push_back(tables.build({first, task}));
     tables.add_routes(server, by_server);
   }
+  DISTCA_CHECK(task == end, "tasks of a plan go by server, and servers are numbered up to {}", plan.servers);
   std::vector<size_t> first_of_home(static_cast<size_t>(plan.layout.ranks) + 1, 0);
   for (const Route& route : by_server) ++first_of_home[static_cast<size_t>(route.home) + 1];
   std::partial_sum(first_of_home.begin(), first_of_home.end(), first_of_home.begin());

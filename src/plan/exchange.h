@@ -56,6 +56,7 @@ struct Exchange {
   std::vector<const Route*> to_server(int32_t rank) const;
 };
 
+/// Tables for a valid plan. Throws Error when its tasks are out of order.
 Exchange make_exchange(const Plan& plan);
 
 }  // namespace distca

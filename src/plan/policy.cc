@@ -1,0 +1,73 @@
+#include "plan/policy.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "plan/scheduler.h"
+
+namespace distca {
+namespace {
+
+constexpr std::pair<const char*, Policy> kNames[] = {{"none", Policy::kNone},
+                                                     {"cad", Policy::kCad},
+                                                     {"wlb", Policy::kWlb},
+                                                     {"cp", Policy::kCp},
+                                                     {"cp-seq", Policy::kCpSeq}};
+
+void check(const Layout& layout, const PlanOptions& options) {
+  const int64_t servers = int64_t{layout.ranks} + options.dedicated;
+  DISTCA_CHECK_INPUT(options.tolerance >= 0, "tolerance {} is negative", options.tolerance);
+  DISTCA_CHECK_INPUT(options.dedicated >= 0, "{} dedicated servers", options.dedicated);
+  DISTCA_CHECK_INPUT(options.speeds.empty() || static_cast<int64_t>(options.speeds.size()) == servers,
+                     "{} speeds for {} servers: give one a server, dedicated ones included",
+                     options.speeds.size(), servers);
+  DISTCA_CHECK_INPUT(options.ci.empty() || static_cast<int64_t>(options.ci.size()) == servers,
+                     "{} CI times for {} servers: give one a server, dedicated ones included",
+                     options.ci.size(), servers);
+  for (const double speed : options.speeds) {
+    DISTCA_CHECK_INPUT(speed > 0 && speed < 1e9, "a server's speed is {}: it must be above 0", speed);
+  }
+  for (const double ci : options.ci) {
+    DISTCA_CHECK_INPUT(ci >= 0 && ci < 1e18, "a server's CI time is {}: it can't be negative", ci);
+  }
+}
+
+/// Every rank computes the queries it is home to.
+Plan plan_at_home(const Layout& layout, int32_t dedicated) {
+  Plan plan{layout, layout.ranks + dedicated, {}};
+  for (const Shard& shard : layout.shards) {
+    plan.tasks.push_back({shard.doc, shard.tokens, {0, shard.tokens.end}, shard.home});
+  }
+  plan.sort_tasks();
+  return plan;
+}
+
+}  // namespace
+
+Policy policy_named(const std::string& name) {
+  for (const auto& [known, policy] : kNames) {
+    if (name == known) return policy;
+  }
+  throw InputError(format("policy '{}' is none of none, cad, wlb, cp, cp-seq", name));
+}
+
+std::string name_of(Policy policy) {
+  for (const auto& [name, known] : kNames) {
+    if (policy == known) return name;
+  }
+  return "?";
+}
+
+PlanResult make_plan(const Layout& layout, const PlanOptions& options) {
+  check(layout, options);
+  switch (options.policy) {
+    case Policy::kNone:
+      return {plan_at_home(layout, options.dedicated), true, {}};
+    case Policy::kCad:
+      return schedule(layout, options);
+    default:
+      throw InputError(format("policy {} makes its own layout", name_of(options.policy)));
+  }
+}
+
+}  // namespace distca

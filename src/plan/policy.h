@@ -1,0 +1,51 @@
+// Planning policies: who computes which piece of attention. Each takes documents on their ranks and returns a
+// plan that every rank derives alike from the same inputs: costs are integers, ties break by index, and
+// search is bounded by a number of moves, never by time.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plan/plan.h"
+#include "plan/row_bytes.h"
+
+namespace distca {
+
+enum class Policy {
+  kNone,  // each rank computes the queries it is home to and fetches the keys it lacks
+  kCad,   // core attention disaggregation: tasks move until every server finishes within the tolerance
+  kWlb,   // the baselines of plan/baselines.h
+  kCp,
+  kCpSeq,
+};
+
+/// "none", "cad", "wlb", "cp", "cp-seq". Throws InputError for another name.
+Policy policy_named(const std::string& name);
+std::string name_of(Policy policy);
+
+struct PlanOptions {
+  Policy policy = Policy::kCad;
+  double tolerance = 0.02;  // a server may finish this much after the best common finish time
+  RowBytes bytes = row_bytes({});
+  int32_t dedicated = 0;       // servers without a home, numbered after the ranks
+  std::vector<double> speeds;  // of each server, relative; empty: all 1
+  std::vector<double> ci;      // each server's other work in the unit of loads; empty: none
+  int64_t kv_row_limit = 0;    // K/V rows a server may hold, its own included; 0: no limit
+  int64_t byte_limit = 0;      // bytes a server may send, and receive; 0: no limit
+  double min_gain = 0;         // least load moved per byte sent; 0: any
+  int64_t search_moves = 1000;
+};
+
+/// A plan, and why it falls short of its tolerance where it does.
+struct PlanResult {
+  Plan plan;
+  bool within_tolerance = true;
+  std::vector<std::string> shortfalls;  // "server 3 finishes at 1.07 of the best common time: …"
+};
+
+/// Policies `none` and `cad` on a given layout. The result is valid. Throws InputError for options that
+/// contradict each other or the layout, and where a limit can't be kept.
+PlanResult make_plan(const Layout& layout, const PlanOptions& options);
+
+}  // namespace distca
