@@ -1,0 +1,311 @@
+// Forward: scores are computed transposed, keys down and query lanes across, so that maximum and sum run down
+// the registers and keys are read by broadcast. Blocks of keys are aligned to the task's first key and a key
+// that a lane doesn't see adds an exact zero: a row's bits depend on nothing but its own keys.
+#include <cmath>
+#include <limits>
+
+#include "kernel/arena.h"
+#include "kernel/cpu_tiles.h"
+#include "kernel/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernel/cpu_forward.cc"
+// clang-format off
+#include "hwy/foreach_target.h"
+// clang-format on
+#include "hwy/contrib/math/math-inl.h"
+#include "hwy/highway.h"
+#include "kernel/pack-inl.h"
+#include "kernel/strip-inl.h"
+#include "kernel/tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace distca::HWY_NAMESPACE {
+namespace {
+
+/// Keys of a block: its scores stay in the first-level cache for one strip.
+constexpr int64_t kBlockKeys = 128;
+
+/// All scratch memory of a thread. `wide` is head_dim padded to whole register tiles.
+template <typename E>
+struct ForwardBuffers {
+  E *q, *o;                  // per strip: (wide, lanes of the strip)
+  E *max, *sum;              // per lane, of scores times log2(e)
+  E *k, *v;                  // key block as rows, value block as columns
+  E* p;                      // scores, then weights, of one strip: (keys, lanes)
+  E *begin, *end, *rescale;  // per lane of one strip
+  E* rows;                   // a strip as rows: (lanes, wide)
+};
+
+template <typename T>
+struct ForwardTile {
+  using E = Accumulator<T>;
+  using D = hn::ScalableTag<E>;
+  static constexpr int64_t kLanes = Tile<E>::kLanes, kRows = Tile<E>::kRows;
+  static constexpr int64_t kStripLanes = Tile<E>::kVectors * kLanes;
+  static constexpr E kEmpty = -std::numeric_limits<E>::infinity();
+
+  const AttentionForward<T>& args;
+  const LaneTile& tile;
+  const KernelTask& task;
+  const int64_t group, dim, wide, lanes, padded_lanes;
+  ForwardBuffers<E> buffers;
+  int64_t block = 0, block_keys = 0;
+  bool first_block = true;
+
+  ForwardTile(const AttentionForward<T>& args, const LaneTile& tile)
+      : args(args),
+        tile(tile),
+        task(args.tasks[tile.task]),
+        group(args.shape.heads / args.shape.kv_heads),
+        dim(args.shape.head_dim),
+        wide(round_up(dim, 16)),
+        lanes(tile.lane_end - tile.lane_begin),
+        padded_lanes(round_up(lanes, kLanes)) {
+    buffers = Arena::of_thread().place([this](Arena& arena) {
+      ForwardBuffers<E> b;
+      b.q = arena.take<E>(padded_lanes * wide);
+      b.o = arena.take<E>(padded_lanes * wide);
+      b.max = arena.take<E>(padded_lanes);
+      b.sum = arena.take<E>(padded_lanes);
+      b.k = arena.take<E>((kBlockKeys + kRows) * wide);
+      b.v = arena.take<E>(kBlockKeys * wide);
+      b.p = arena.take<E>((kBlockKeys + kRows) * kStripLanes);
+      b.begin = arena.take<E>(kStripLanes);
+      b.end = arena.take<E>(kStripLanes);
+      b.rescale = arena.take<E>(kStripLanes);
+      b.rows = arena.take<E>(kStripLanes * wide);
+      return b;
+    });
+  }
+
+  /// Element offset of a lane in a (rows, heads) array whose row `row` is the task's first query.
+  int64_t row_of_lane(int64_t row, int64_t lane) const {
+    const int64_t at = tile.lane_begin + lane;
+    return (row + at / group) * args.shape.heads + tile.kv_head * group + at % group;
+  }
+
+  void run() {
+    const KeyRange low = visible_keys(task, tile.lane_begin / group, args.shape.window_left);
+    const KeyRange high = visible_keys(task, (tile.lane_end - 1) / group, args.shape.window_left);
+    for_strips<&ForwardTile::load_queries>();
+    for (block = low.begin / kBlockKeys * kBlockKeys; block < high.end; block += kBlockKeys) {
+      block_keys = std::min(kBlockKeys, high.end - block);
+      load_keys();
+      for_strips<&ForwardTile::attend>();
+    }
+    for_strips<&ForwardTile::finish>();
+  }
+
+  template <auto kStep>
+  void for_strips() {
+    for (int64_t lane = 0; lane < padded_lanes;) {
+      const int vectors = strip_vectors((padded_lanes - lane) / kLanes);
+      (this->*kStep)(lane, vectors);
+      lane += vectors * kLanes;
+    }
+  }
+
+  void load_queries(int64_t lane, int vectors) {
+    const int64_t width = vectors * kLanes, filled = std::min(width, lanes - lane);
+    for (int64_t i = 0; i < filled; ++i) {
+      copy_row(args.q + row_of_lane(task.q_row, lane + i) * dim, dim, wide, E(1), buffers.rows + i * wide);
+    }
+    zero_row((width - filled) * wide, buffers.rows + filled * wide);
+    const E factor = static_cast<E>(args.shape.scale * M_LOG2E);
+    lanes_from_rows(buffers.rows, wide, width, wide, factor, buffers.q + lane * wide);
+    std::fill_n(buffers.max + lane, width, kEmpty);
+    std::fill_n(buffers.sum + lane, width, E(0));
+    std::fill_n(buffers.o + lane * wide, width * wide, E(0));
+  }
+
+  void load_keys() {
+    const int64_t stride = args.shape.kv_heads * dim;
+    const int64_t at = (task.kv_row + block) * stride + tile.kv_head * dim;
+    pack_rows(args.k + at, stride, block_keys, round_up(block_keys, kRows), dim, wide, buffers.k);
+    pack_columns<kRows>(args.v + at, stride, block_keys, kBlockKeys, dim, buffers.v);
+  }
+
+  void attend(int64_t lane, int vectors) {
+    const int64_t first = tile.lane_begin + lane;
+    const int64_t last = std::min(tile.lane_end, first + vectors * kLanes);
+    const StripKeys keys =
+        strip_keys(task, args.shape.window_left, group, first, last, block, block_keys, kRows);
+    if (keys.begin >= keys.end) return;
+    if (keys.all_begin > keys.begin || keys.all_end < round_up(keys.end, kRows)) {
+      lane_limits(task, args.shape.window_left, group, first, last, vectors * kLanes, block, block_keys,
+                  buffers.begin, buffers.end);
+    }
+    for_width(vectors, *this, lane, keys);
+  }
+
+  template <int NV>
+  HWY_NOINLINE void run(int64_t lane, StripKeys keys) {
+    score<NV>(lane, keys);
+    weigh<NV>(lane, keys);
+    sum_values<NV>(lane, keys);
+  }
+
+  /// p = scores in units of log2, hidden ones −inf; rescale and max are brought up to date.
+  template <int NV>
+  HWY_INLINE void score(int64_t lane, const StripKeys& keys) {
+    const D d;
+    using V = hn::Vec<D>;
+    constexpr int64_t kWidth = NV * kLanes;
+    const V hidden = hn::Set(d, kEmpty);
+    V max[NV];
+    HWY_UNROLL(16)
+    for (int v = 0; v < NV; ++v) max[v] = hidden;
+    for (int64_t key = keys.begin; key < keys.end; key += kRows) {
+      V s[kRows][NV];
+      product<false>(d, buffers.k + key * wide, wide, buffers.q + lane * wide, kWidth, dim, s);
+      if (key < keys.all_begin || key + kRows > keys.all_end) {
+        hide_keys(d, key, buffers.begin, buffers.end, hidden, s);
+      }
+      HWY_UNROLL(16)
+      for (int r = 0; r < kRows; ++r) {
+        HWY_UNROLL(16)
+        for (int v = 0; v < NV; ++v) {
+          max[v] = hn::Max(max[v], s[r][v]);
+          hn::StoreU(s[r][v], d, buffers.p + (key + r) * kWidth + v * kLanes);
+        }
+      }
+    }
+    HWY_UNROLL(16)
+    for (int v = 0; v < NV; ++v) {
+      E* at = buffers.max + lane + v * kLanes;
+      const V before = hn::LoadU(d, at), after = hn::Max(before, max[v]);
+      hn::StoreU(after, d, at);
+      hn::StoreU(exp2(d, hn::Sub(before, finite(d, after))), d, buffers.rescale + v * kLanes);
+    }
+  }
+
+  /// x, or 0 where it is −inf: lanes that have seen no key yet.
+  template <class V>
+  static HWY_INLINE V finite(D d, V x) {
+    return hn::IfThenElse(hn::Eq(x, hn::Set(d, kEmpty)), hn::Zero(d), x);
+  }
+
+  /// p = exp2(p − max); sum is brought up to date.
+  template <int NV>
+  HWY_INLINE void weigh(int64_t lane, const StripKeys& keys) {
+    const D d;
+    using V = hn::Vec<D>;
+    constexpr int64_t kWidth = NV * kLanes;
+    V max[NV], sum[NV];
+    HWY_UNROLL(16)
+    for (int v = 0; v < NV; ++v) {
+      max[v] = finite(d, hn::LoadU(d, buffers.max + lane + v * kLanes));
+      sum[v] = hn::Zero(d);
+    }
+    E* HWY_RESTRICT p = buffers.p + keys.begin * kWidth;
+    for (int64_t key = keys.begin; key < keys.end; ++key, p += kWidth) {
+      HWY_UNROLL(16)
+      for (int v = 0; v < NV; ++v) {
+        const V weight = exp2(d, hn::Sub(hn::LoadU(d, p + v * kLanes), max[v]));
+        sum[v] = hn::Add(sum[v], weight);
+        hn::StoreU(weight, d, p + v * kLanes);
+      }
+    }
+    HWY_UNROLL(16)
+    for (int v = 0; v < NV; ++v) {
+      E* at = buffers.sum + lane + v * kLanes;
+      hn::StoreU(hn::MulAdd(hn::LoadU(d, at), hn::LoadU(d, buffers.rescale + v * kLanes), sum[v]), d, at);
+    }
+  }
+
+  /// o = o · rescale + Vᵀ p
+  template <int NV>
+  HWY_INLINE void sum_values(int64_t lane, const StripKeys& keys) {
+    const D d;
+    using V = hn::Vec<D>;
+    constexpr int64_t kWidth = NV * kLanes;
+    V rescale[NV];
+    for (int64_t c = 0; c < dim; c += kRows) {
+      V o[kRows][NV];
+      product<true>(d, buffers.v + c * kBlockKeys + keys.begin * kRows, 0, buffers.p + keys.begin * kWidth,
+                    kWidth, keys.end - keys.begin, o);
+      HWY_UNROLL(16)
+      for (int v = 0; v < NV; ++v) rescale[v] = hn::LoadU(d, buffers.rescale + v * kLanes);
+      E* HWY_RESTRICT to = buffers.o + lane * wide + c * kWidth;
+      HWY_UNROLL(16)
+      for (int r = 0; r < kRows; ++r) {
+        HWY_UNROLL(16)
+        for (int v = 0; v < NV; ++v) {
+          E* at = to + r * kWidth + v * kLanes;
+          hn::StoreU(hn::MulAdd(hn::LoadU(d, at), rescale[v], o[r][v]), d, at);
+        }
+      }
+    }
+  }
+
+  void finish(int64_t lane, int vectors) {
+    const D d;
+    const int64_t width = vectors * kLanes, filled = std::min(width, lanes - lane);
+    const auto one = hn::Set(d, E(1)), zero = hn::Zero(d);
+    for (int64_t i = 0; i < width; i += kLanes) {
+      const auto sum = hn::LoadU(d, buffers.sum + lane + i);
+      const auto seen = hn::Gt(sum, zero);
+      hn::StoreU(hn::IfThenElseZero(seen, hn::Div(one, hn::IfThenElse(seen, sum, one))), d,
+                 buffers.begin + i);
+      const auto log = hn::Log(d, hn::IfThenElse(seen, sum, one));
+      const auto max = hn::LoadU(d, buffers.max + lane + i);
+      const auto lse = hn::MulAdd(finite(d, max), hn::Set(d, static_cast<E>(M_LN2)), log);
+      hn::StoreU(hn::IfThenElse(seen, lse, hn::Set(d, kEmpty)), d, buffers.end + i);
+    }
+    rows_from_lanes(buffers.o + lane * wide, width, wide, buffers.begin, buffers.rows, wide);
+    for (int64_t i = 0; i < filled; ++i) {
+      const int64_t row = row_of_lane(task.o_row, lane + i);
+      args.lse[row] = buffers.end[i];
+      store_row(buffers.rows + i * wide, dim, args.o + row * dim);
+    }
+  }
+};
+
+template <typename T>
+void run_tiles(const AttentionForward<T>& args, std::span<const LaneTile> tiles) {
+  for (const LaneTile& tile : tiles) ForwardTile<T>(args, tile).run();
+}
+
+void forward_float(const AttentionForward<float>& args, std::span<const LaneTile> tiles) {
+  run_tiles(args, tiles);
+}
+void forward_double(const AttentionForward<double>& args, std::span<const LaneTile> tiles) {
+  run_tiles(args, tiles);
+}
+void forward_bfloat16(const AttentionForward<BFloat16>& args, std::span<const LaneTile> tiles) {
+  run_tiles(args, tiles);
+}
+
+}  // namespace
+}  // namespace distca::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace distca {
+
+HWY_EXPORT(forward_float);
+HWY_EXPORT(forward_double);
+HWY_EXPORT(forward_bfloat16);
+
+int64_t forward_lanes(const AttentionShape& shape, int64_t element_bytes) {
+  constexpr int64_t kPanelBytes = 512 << 10;
+  const int64_t lanes = kPanelBytes / (2 * shape.head_dim * element_bytes);
+  return std::clamp<int64_t>(lanes / 48 * 48, 48, 528);
+}
+
+template <>
+void forward_tiles(const AttentionForward<float>& args, std::span<const LaneTile> tiles) {
+  HWY_DYNAMIC_DISPATCH(forward_float)(args, tiles);
+}
+template <>
+void forward_tiles(const AttentionForward<double>& args, std::span<const LaneTile> tiles) {
+  HWY_DYNAMIC_DISPATCH(forward_double)(args, tiles);
+}
+template <>
+void forward_tiles(const AttentionForward<BFloat16>& args, std::span<const LaneTile> tiles) {
+  HWY_DYNAMIC_DISPATCH(forward_bfloat16)(args, tiles);
+}
+
+}  // namespace distca
+#endif

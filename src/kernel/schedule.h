@@ -1,0 +1,69 @@
+// How a batch of tasks is cut into the pieces that threads compute. A task's query rows and the heads of one
+// group are laid side by side: lane i · group + g is query i, head g of the group, so that a key/value panel
+// is read once for the whole group. Nothing here depends on the number of threads but the order of work.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernel/attention.h"
+
+namespace distca {
+
+/// Lanes [lane_begin, lane_end) of a task and one key/value head.
+struct LaneTile {
+  int64_t task = 0, kv_head = 0;
+  int64_t lane_begin = 0, lane_end = 0;
+};
+
+/// (lane, key) pairs that query rows [begin, end) of a task see, per query head.
+int64_t visible_pairs(const KernelTask& task, int64_t begin, int64_t end, int64_t window_left);
+
+/// Forward: every tile computes its rows of O and LSE alone. Chunks are runs of tiles of about equal work,
+/// the most expensive first.
+struct ForwardSchedule {
+  struct Chunk {
+    int64_t begin = 0, end = 0;  // tiles
+    int64_t cost = 0;
+  };
+  std::vector<LaneTile> tiles;
+  std::vector<Chunk> chunks;
+};
+
+/// Reuses the memory of `schedule`. Tiles have at most max_lanes lanes, a multiple of 48.
+void schedule_forward(const AttentionShape& shape, std::span<const KernelTask> tasks, int64_t max_lanes,
+                      int threads, ForwardSchedule& schedule);
+
+/// Where a run of rows is summed: in the result itself, or in a private copy that is added to it afterwards.
+struct RowTarget {
+  int64_t begin = 0, end = 0;    // rows of the result
+  int64_t private_row = -1;      // first row of the private copy; −1: the result itself
+  int64_t row(int64_t r) const;  // of the result or of the private copy
+};
+
+/// A part of a task whose gradients one thread computes.
+struct GradientPiece {
+  int64_t task = 0;
+  int64_t lane_begin = 0, lane_end = 0;
+  RowTarget q, kv;
+};
+
+/// Backward: segments are runs of pieces of about equal work, the same for each key/value head. A segment
+/// that shares query or key rows with an earlier one sums them privately; private copies are added in the
+/// order of segments.
+struct BackwardSchedule {
+  struct Segment {
+    int64_t begin = 0, end = 0;  // pieces
+  };
+  std::vector<GradientPiece> pieces;
+  std::vector<Segment> segments;
+  std::vector<RowTarget> private_q, private_kv;  // in the order of segments
+  int64_t private_q_rows = 0, private_kv_rows = 0;
+};
+
+/// `segments` to aim at; `lane_grain` is what lanes of a task are cut in multiples of.
+void schedule_backward(const AttentionShape& shape, std::span<const KernelTask> tasks, int64_t segments,
+                       int64_t lane_grain, BackwardSchedule& schedule);
+
+}  // namespace distca

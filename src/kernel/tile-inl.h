@@ -1,0 +1,104 @@
+// Register tiles of the CPU kernel: small matrix products that live in vector registers, and exp2. Compiled
+// once for each instruction set.
+#if defined(DISTCA_KERNEL_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef DISTCA_KERNEL_TILE_INL_H_
+#undef DISTCA_KERNEL_TILE_INL_H_
+#else
+#define DISTCA_KERNEL_TILE_INL_H_
+#endif
+
+#include <cstdint>
+
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace distca::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_NEON
+inline constexpr bool kManyRegisters = true;  // 32
+#else
+inline constexpr bool kManyRegisters = false;  // 16
+#endif
+
+/// Sizes of the tiles for elements of type E. Accumulators, one row of B and a broadcast of A fill the
+/// registers.
+template <typename E>
+struct Tile {
+  using D = hn::ScalableTag<E>;
+  static constexpr int kLanes = hn::MaxLanes(D());
+  static constexpr int kRows = kManyRegisters ? 8 : 4;          // keys, or columns of head_dim
+  static constexpr int kVectors = 3;                            // of query lanes
+  static constexpr int kOuterRows = 6;                          // keys, where the sum runs over query lanes
+  static constexpr int kOuterVectors = kManyRegisters ? 4 : 2;  // of head_dim
+};
+
+/// acc[r][v] = Σ_t A(r, t) · b[t · b_step + v], t < n, in order of t. A(r, t) is a[t · R + r] where kPacked,
+/// else a[r · a_row + t].
+template <bool kPacked, int R, int NV, class D, typename E = hn::TFromD<D>, class V = hn::Vec<D>>
+HWY_INLINE void product(D d, const E* HWY_RESTRICT a, int64_t a_row, const E* HWY_RESTRICT b, int64_t b_step,
+                        int64_t n, V (&acc)[R][NV]) {
+  constexpr int kLanes = hn::MaxLanes(d);
+  HWY_UNROLL(16)
+  for (int r = 0; r < R; ++r) {
+    HWY_UNROLL(16)
+    for (int v = 0; v < NV; ++v) acc[r][v] = hn::Zero(d);
+  }
+  HWY_UNROLL(1)
+  for (int64_t t = 0; t < n; ++t) {
+    V row[NV];
+    HWY_UNROLL(16)
+    for (int v = 0; v < NV; ++v) row[v] = hn::LoadU(d, b + v * kLanes);
+    HWY_UNROLL(16)
+    for (int r = 0; r < R; ++r) {
+      const V x = hn::Set(d, kPacked ? a[r] : a[r * a_row]);
+      HWY_UNROLL(16)
+      for (int v = 0; v < NV; ++v) acc[r][v] = hn::MulAdd(x, row[v], acc[r][v]);
+    }
+    a += kPacked ? R : 1;
+    b += b_step;
+  }
+}
+
+template <class D, class V>
+HWY_INLINE V horner(D, V, V sum) {
+  return sum;
+}
+
+template <class D, class V, typename... Rest>
+HWY_INLINE V horner(D d, V x, V sum, double coefficient, Rest... rest) {
+  return horner(d, x, hn::MulAdd(sum, x, hn::Set(d, static_cast<hn::TFromD<D>>(coefficient))), rest...);
+}
+
+/// 2^x for x < 127 (1023), 0 for x < −126.5 (−1022.5) and −inf; 2^0 is exactly 1. Relative error 1.5e-7
+/// (4e-16). Adding `magic` rounds x to an integer n and leaves n + the exponent's bias in the lowest bits.
+template <class D, class V>
+HWY_INLINE V exp2(D d, V x) {
+  using E = hn::TFromD<D>;
+  const hn::RebindToUnsigned<D> du;
+  constexpr bool kSingle = sizeof(E) == 4;
+  constexpr E kLowest = kSingle ? -127 : -1023;
+  const V magic = hn::Set(d, static_cast<E>(kSingle ? 12582912.0 + 127 : 6755399441055744.0 + 1023));
+  x = hn::Max(x, hn::Set(d, kLowest));
+  const V shifted = hn::Add(x, magic);
+  const V f = hn::Sub(x, hn::Sub(shifted, magic));
+  V power;
+  if constexpr (kSingle) {  // a minimax polynomial on [−1/2, 1/2]
+    power = horner(d, f, hn::Set(d, static_cast<E>(0.001326472731307149)), 0.009671512991189957,
+                   0.05550733581185341, 0.24022242426872253, 0.6931470036506653, 1.0);
+  } else {  // the Taylor series: (ln 2)^k / k!
+    power =
+        horner(d, f, hn::Set(d, static_cast<E>(1.3691488853904128e-12)), 2.5678435993488204e-11,
+               4.4455382718708115e-10, 7.0549116208011231e-09, 1.0178086009239699e-07, 1.3215486790144309e-06,
+               1.5252733804059841e-05, 1.5403530393381608e-04, 1.3333558146428443e-03, 9.6181291076284772e-03,
+               5.5504108664821580e-02, 2.4022650695910071e-01, 6.9314718055994531e-01, 1.0);
+  }
+  const V scale = hn::BitCast(d, hn::ShiftLeft < kSingle ? 23 : 52 > (hn::BitCast(du, shifted)));
+  return hn::Mul(power, scale);
+}
+
+}  // namespace distca::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif
