@@ -99,10 +99,14 @@ void AtomicFile::flush() {
   buffer_.clear();
 }
 
-void AtomicFile::commit() {
+void AtomicFile::sync() {
   DISTCA_CHECK(file_ >= 0, "{}: is already complete", path_);
   flush();
   DISTCA_CHECK(::fsync(file_) == 0, "{}: can't be written: {}", path_, reason());
+}
+
+void AtomicFile::commit() {
+  sync();
   DISTCA_CHECK(::close(std::exchange(file_, -1)) == 0, "{}: can't be written: {}", path_, reason());
   DISTCA_CHECK(::rename(temporary_.c_str(), path_.c_str()) == 0, "{}: can't be renamed to {}: {}", temporary_,
                path_, reason());

@@ -38,6 +38,8 @@ class AtomicFile {
 
   /// Appends. Throws Error with the system's reason (a full disk) that names the file.
   void write(std::string_view bytes);
+  /// Flushes to disk, so that nothing but the rename is left for commit(): for files that appear together.
+  void sync();
   /// Flushes to disk and renames. Nothing can be written afterwards.
   void commit();
 
