@@ -6,7 +6,7 @@
 namespace distca {
 
 /// Heads of one layer's core attention as one rank sees them (a tensor-parallel rank sees its own).
-struct AttentionShape {
+struct LayerHeads {
   int64_t heads = 32, kv_heads = 8, head_dim = 128;  // Llama 3 8B
   int64_t element_bytes = 2;                         // bf16
 };
@@ -20,7 +20,7 @@ struct RowBytes {
 };
 
 /// Log-sum-exp is 4 bytes a head, 8 where elements have 8 bytes.
-inline RowBytes row_bytes(const AttentionShape& shape) {
+inline RowBytes row_bytes(const LayerHeads& shape) {
   const int64_t q = shape.heads * shape.head_dim * shape.element_bytes;
   const int64_t k = shape.kv_heads * shape.head_dim * shape.element_bytes;
   return {q, k, k, q, shape.heads * (shape.element_bytes == 8 ? 8 : 4)};
