@@ -36,9 +36,7 @@ class DonorCarver {
  public:
   DonorCarver(const RowBytes& bytes, int64_t slack, std::span<const Region> regions, Carving& carving)
       : bytes_(bytes), slack_(slack), all_(regions), carving_(carving), regions_(carving.rest) {
-    carving_.pieces.clear();
-    regions_.clear();
-    carving_.bytes = 0;
+    carving_.clear();
     pulled_ = std::min(kFirstRegions, all_.size());
     regions_.assign(all_.begin(), all_.begin() + static_cast<int64_t>(pulled_));
   }
@@ -70,12 +68,9 @@ class DonorCarver {
   /// fewest bytes.
   bool best_cut(int32_t to, int64_t pairs, int64_t max_keys, Cut& best) {
     bool found = false, full = false;
-    size_t next = 0;
-    for (size_t window = kFirstRegions;; window *= 2) {
-      for (; next < regions_.size(); ++next) consider(next, to, pairs, max_keys, best, found, full);
-      if (full || pulled_ == all_.size()) return found;
-      pull(pulled_ + window);
-    }
+    if (regions_.size() < kFirstRegions) pull(pulled_ + kFirstRegions);
+    for (size_t i = 0; i < regions_.size(); ++i) consider(i, to, pairs, max_keys, best, found, full);
+    return found;
   }
 
   void consider(size_t index, int32_t to, int64_t pairs, int64_t max_keys, Cut& best, bool& found,
@@ -203,8 +198,15 @@ void visit_tasks(const Piece& piece, Visit visit) {
 
 }  // namespace
 
+void Carving::clear() {
+  pieces.clear();
+  rest.clear();
+  touched = 0;
+  bytes = 0;
+}
+
 Carver::Carver(const Layout& layout, const RowBytes& bytes, int64_t slack)
-    : layout_(layout), bytes_(bytes), slack_(slack), first_(static_cast<size_t>(layout.ranks) + 1, 0) {
+    : bytes_(bytes), slack_(slack), first_(static_cast<size_t>(layout.ranks) + 1, 0) {
   for (const Shard& shard : layout.shards) ++first_[static_cast<size_t>(shard.home) + 1];
   std::partial_sum(first_.begin(), first_.end(), first_.begin());
   regions_.resize(layout.shards.size());

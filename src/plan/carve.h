@@ -51,10 +51,14 @@ struct Carving {
   std::vector<Region> rest;  // of the first `touched` regions of the donor
   size_t touched = 0;
   int64_t bytes = 0;  // what shipping the pieces costs
+
+  void clear();
 };
 
 class Carver {
  public:
+  Carver() = default;
+
   /// A piece misses its pairs by at most `slack` where the grid allows: else a strip one tile wide is added.
   Carver(const Layout& layout, const RowBytes& bytes, int64_t slack);
 
@@ -66,9 +70,8 @@ class Carver {
   void carve(int32_t rank, std::span<const Flow> flows, bool everything, Carving& carving) const;
 
  private:
-  Layout const& layout_;
   RowBytes bytes_;
-  int64_t slack_;
+  int64_t slack_ = 0;
   std::vector<size_t> first_;  // regions of rank r: first_[r] up to first_[r + 1]
   std::vector<Region> regions_;
 };

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "plan/layout.h"
-#include "plan/random_plan.h"
+#include "plan/random.h"
 
 namespace distca {
 

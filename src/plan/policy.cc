@@ -62,7 +62,7 @@ PlanResult make_plan(const Layout& layout, const PlanOptions& options) {
   check(layout, options);
   switch (options.policy) {
     case Policy::kNone:
-      return {plan_at_home(layout, options.dedicated), true, {}};
+      return {plan_at_home(layout, options.dedicated), true, {}, 0, 0};
     case Policy::kCad:
       return schedule(layout, options);
     default:

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/cost.h"
 #include "plan/plan.h"
 #include "plan/row_bytes.h"
 
@@ -27,6 +28,7 @@ std::string name_of(Policy policy);
 struct PlanOptions {
   Policy policy = Policy::kCad;
   double tolerance = 0.02;  // a server may finish this much after the best common finish time
+  TaskCost cost;            // of tasks: padded pairs, or picoseconds
   RowBytes bytes = row_bytes({});
   int32_t dedicated = 0;       // servers without a home, numbered after the ranks
   std::vector<double> speeds;  // of each server, relative; empty: all 1
@@ -34,7 +36,7 @@ struct PlanOptions {
   int64_t kv_row_limit = 0;    // K/V rows a server may hold, its own included; 0: no limit
   int64_t byte_limit = 0;      // bytes a server may send, and receive; 0: no limit
   double min_gain = 0;         // least load moved per byte sent; 0: any
-  int64_t search_moves = 1000;
+  int64_t search_moves = 5000;
 };
 
 /// A plan, and why it falls short of its tolerance where it does.
@@ -42,6 +44,8 @@ struct PlanResult {
   Plan plan;
   bool within_tolerance = true;
   std::vector<std::string> shortfalls;  // "server 3 finishes at 1.07 of the best common time: …"
+  int64_t cost_before_search = 0;       // plan/search.h's cost; the search never raises it
+  int64_t cost = 0;
 };
 
 /// Policies `none` and `cad` on a given layout. The result is valid. Throws InputError for options that

@@ -3,29 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <random>
-
 #include "plan/plan.h"
+#include "plan/random.h"
 
 namespace distca {
-
-/// Random numbers that are the same on every machine: std's distributions aren't.
-class Random {
- public:
-  explicit Random(uint64_t seed) : engine_(seed) {}
-
-  /// A whole number in [low, high].
-  int64_t between(int64_t low, int64_t high) {
-    return low + static_cast<int64_t>(engine_() % static_cast<uint64_t>(high - low + 1));
-  }
-  /// A number in [0, 1).
-  double unit() { return static_cast<double>(engine_() >> 11) * 0x1p-53; }
-
-  std::mt19937_64& engine() { return engine_; }
-
- private:
-  std::mt19937_64 engine_;
-};
 
 /// 1 to `max_ranks` ranks, documents of 0 to `max_length` tokens; some layouts are padded.
 Layout random_layout(Random& random, int32_t max_ranks, int64_t max_length);

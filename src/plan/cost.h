@@ -1,0 +1,45 @@
+// What a task costs. Without a profile: padded pairs. With one: picoseconds of a speed-1 server, interpolated
+// in log space on the measured grid of (query rows, key rows). Costs are integers, and the logarithms behind
+// them are computed here with IEEE operations alone, so that every machine and compiler gets the same.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "plan/task.h"
+
+namespace distca {
+
+/// Times measured for tasks whose mask is bottom-right causal: kv rows of keys, the last query row sees them
+/// all.
+struct AttentionTimes {
+  std::vector<int64_t> q, kv;                // ascending
+  std::vector<std::vector<double>> seconds;  // [q][kv]
+};
+
+class TaskCost {
+ public:
+  /// Padded pairs.
+  TaskCost() = default;
+  /// Picoseconds.
+  explicit TaskCost(const AttentionTimes& times);
+
+  bool in_seconds() const { return table_ != nullptr; }
+
+  /// Query rows count as full tiles of 128. A full task costs what a causal one of equal rows and pairs does.
+  int64_t operator()(const Task& task) const { return table_ ? picoseconds(task) : padded_pairs(task); }
+
+ private:
+  struct Table;
+  int64_t picoseconds(const Task& task) const;
+
+  std::shared_ptr<const Table> table_;
+};
+
+/// log2 and 2^x to about 1e-14, from additions, multiplications and divisions only. x > 0 for log2.
+double exact_log2(double x);
+double exact_exp2(double x);
+
+}  // namespace distca

@@ -1,0 +1,171 @@
+#include "plan/schedule.h"
+
+#include <algorithm>
+
+#include "plan/finish.h"
+
+namespace distca {
+namespace {
+
+/// Share of what the tolerance allows that is left unused.
+constexpr double kMargin = 0.04;
+
+Task home_task(const Shard& shard) {
+  return {shard.doc, shard.tokens, {0, shard.tokens.end}, shard.home};
+}
+
+Task task_of(const Region& region, int32_t doc, int32_t server) {
+  return {doc, {region.top, region.bottom}, {region.left, region.bottom}, server};
+}
+
+}  // namespace
+
+Schedule::Schedule(const Layout& layout, const PlanOptions& options)
+    : layout_(layout),
+      options_(options),
+      servers_(static_cast<size_t>(layout.ranks + options.dedicated)),
+      pairs_per_load_(static_cast<size_t>(layout.ranks), 1) {
+  int64_t total = 0, raw_total = 0, padded_total = 0;
+  std::vector<int64_t> largest(pairs_per_load_.size(), 0);
+  for (const Shard& shard : layout.shards) {
+    const Task task = home_task(shard);
+    const auto home = static_cast<size_t>(shard.home);
+    const int64_t cost = options.cost(task), padded = padded_pairs(task), raw = pairs(task);
+    servers_[home].load += cost;
+    servers_[home].raw += raw;
+    servers_[home].kv_rows += shard.tokens.size();
+    if (padded > largest[home]) {
+      largest[home] = padded;
+      pairs_per_load_[home] = static_cast<double>(padded) / static_cast<double>(std::max<int64_t>(1, cost));
+    }
+    total += cost;
+    raw_total += raw;
+    padded_total += padded;
+  }
+  const auto count = static_cast<int32_t>(servers_.size());
+  const FinishTimes times = finish_times(total, count, options.speeds, options.ci, options.tolerance);
+  // Padding is no work where it can be measured, and causal pairs are to be even too where all servers are
+  // equal.
+  const bool even_raw =
+      !options.cost.in_seconds() && options.ci.empty() && options.speeds.empty() && options.tolerance >= 0.01;
+  const FinishTimes raw_times = finish_times(raw_total, count, {}, {}, options.tolerance);
+  for (size_t i = 0; i < servers_.size(); ++i) {
+    servers_[i].capacity = times.capacity[i];
+    if (even_raw) servers_[i].raw_capacity = raw_times.capacity[i];
+  }
+  best_finish_ = times.best;
+  margin_ = static_cast<int64_t>(times.best * options.tolerance * kMargin);
+  const double pairs_per_load =
+      static_cast<double>(padded_total) / static_cast<double>(std::max<int64_t>(1, total));
+  carver_ =
+      Carver(layout, options.bytes, static_cast<int64_t>(static_cast<double>(margin_ / 2) * pairs_per_load));
+}
+
+int64_t Schedule::excess(int32_t index, int64_t margin) const {
+  const ScheduledServer& server = servers_[static_cast<size_t>(index)];
+  const int64_t by_load = server.load - std::max<int64_t>(0, server.capacity - margin);
+  if (server.raw_capacity == INT64_MAX) return by_load;
+  return std::max(by_load, server.raw - std::max<int64_t>(0, server.raw_capacity - margin));
+}
+
+Donor& Schedule::donor_of_rank(int32_t rank) {
+  int32_t& index = server(rank).donor;
+  if (index < 0) {
+    index = static_cast<int32_t>(donors_.size());
+    donors_.emplace_back().rank = rank;
+  }
+  return donor(index);
+}
+
+int64_t Schedule::pairs_of_load(int32_t rank, int64_t load) const {
+  if (!options_.cost.in_seconds()) return load;
+  return static_cast<int64_t>(static_cast<double>(load) * pairs_per_load_[static_cast<size_t>(rank)]);
+}
+
+void Schedule::carve(const Donor& donor, Carving& carving) {
+  const bool everything = server(donor.rank).capacity == 0;
+  if (options_.kv_row_limit == 0) return carver_.carve(donor.rank, donor.flows, everything, carving);
+  std::vector<Flow> flows = donor.flows;
+  for (Flow& flow : flows) flow.max_keys = options_.kv_row_limit - server(flow.to).kv_rows;
+  carver_.carve(donor.rank, flows, everything, carving);
+}
+
+void Schedule::count(const Donor& donor, int64_t sign) {
+  ScheduledServer& home = server(donor.rank);
+  const auto regions = carver_.regions_of(donor.rank);
+  for (size_t i = 0; i < donor.carving.touched; ++i) count_region(home, regions[i], -sign);
+  for (const Region& region : donor.carving.rest) count_region(home, region, sign);
+  for (const Piece& piece : donor.carving.pieces) {
+    ScheduledServer& to = server(piece.to);
+    to.load += sign * cost_of(piece);
+    to.raw += sign * pairs(piece);
+    count_keys(piece, sign);
+    if (piece.strip) continue;
+    const int64_t q = sign * piece.rows() * options_.bytes.q;
+    const int64_t o = sign * piece.rows() * (options_.bytes.o + (piece.partial() ? options_.bytes.lse : 0));
+    home.send += q;
+    to.receive += q;
+    home.receive += o;
+    to.send += o;
+  }
+  for (const Flow& flow : donor.flows) {
+    std::vector<int32_t>& from = server(flow.to).from;
+    if (sign > 0) {
+      from.push_back(home.donor);
+    } else {
+      from.erase(std::find(from.begin(), from.end(), home.donor));
+    }
+  }
+}
+
+void Schedule::count_region(ScheduledServer& server, const Region& region, int64_t sign) const {
+  const Task task = task_of(region, 0, 0);
+  server.load += sign * options_.cost(task);
+  server.raw += sign * pairs(task);
+}
+
+/// Keys come from the homes of the document's shards, and are free where the server is one.
+void Schedule::count_keys(const Piece& piece, int64_t sign) {
+  const int32_t doc = doc_of(piece.shard);
+  ScheduledServer& to = server(piece.to);
+  auto shard = layout_.shards.begin() + piece.shard;
+  while (shard->tokens.begin > piece.left) --shard;
+  for (; shard != layout_.shards.end() && shard->doc == doc && shard->tokens.begin < piece.right; ++shard) {
+    if (shard->home == piece.to) continue;
+    const int64_t rows = std::min(piece.right, shard->tokens.end) - std::max(piece.left, shard->tokens.begin);
+    const int64_t bytes = sign * rows * options_.bytes.kv();
+    server(shard->home).send += bytes;
+    to.receive += bytes;
+    to.kv_rows += sign * rows;
+  }
+}
+
+int64_t Schedule::cost_of(const Piece& piece) const {
+  if (!options_.cost.in_seconds()) return padded_pairs(piece);
+  std::vector<Task> tasks;
+  add_tasks(piece, 0, tasks);
+  int64_t cost = 0;
+  for (const Task& task : tasks) cost += options_.cost(task);
+  return cost;
+}
+
+std::vector<Task> Schedule::tasks() const {
+  std::vector<Task> tasks;
+  tasks.reserve(layout_.shards.size() + 8 * donors_.size());
+  for (int32_t rank = 0; rank < layout_.ranks; ++rank) {
+    const int32_t index = servers_[static_cast<size_t>(rank)].donor;
+    size_t touched = 0;
+    if (index >= 0) {
+      const Carving& carving = donors_[static_cast<size_t>(index)].carving;
+      touched = carving.touched;
+      for (const Piece& piece : carving.pieces) add_tasks(piece, doc_of(piece.shard), tasks);
+      for (const Region& region : carving.rest) tasks.push_back(task_of(region, doc_of(region.shard), rank));
+    }
+    for (const Region& region : carver_.regions_of(rank).subspan(touched)) {
+      tasks.push_back(task_of(region, doc_of(region.shard), rank));
+    }
+  }
+  return tasks;
+}
+
+}  // namespace distca

@@ -1,0 +1,84 @@
+// A schedule in the making: who gives which pairs to whom, cut out of the donors' documents, and what that
+// does to every server's load and traffic. The scheduler and its search change it donor by donor.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/carve.h"
+#include "plan/cost.h"
+#include "plan/policy.h"
+
+namespace distca {
+
+struct ScheduledServer {
+  int64_t load = 0, raw = 0;  // of what it computes now: cost, and causal pairs
+  int64_t capacity = 0;       // load that keeps the tolerance
+  int64_t raw_capacity = INT64_MAX;
+  int64_t send = 0, receive = 0;  // bytes
+  int64_t kv_rows = 0;            // held
+  int32_t donor = -1;             // index into donors, if it is one
+  std::vector<int32_t> from;      // donors that give to it
+};
+
+struct Donor {
+  int32_t rank = 0;
+  std::vector<Flow> flows;
+  Carving carving;
+};
+
+class Schedule {
+ public:
+  Schedule(const Layout& layout, const PlanOptions& options);
+
+  const Layout& layout() const { return layout_; }
+  const PlanOptions& options() const { return options_; }
+  const Carver& carver() const { return carver_; }
+  std::vector<ScheduledServer>& servers() { return servers_; }
+  std::vector<Donor>& donors() { return donors_; }
+  ScheduledServer& server(int32_t index) { return servers_[static_cast<size_t>(index)]; }
+  const ScheduledServer& server(int32_t index) const { return servers_[static_cast<size_t>(index)]; }
+  Donor& donor(int32_t index) { return donors_[static_cast<size_t>(index)]; }
+
+  /// Load that is left unused, so that the grid's rounding needs no repair.
+  int64_t margin() const { return margin_; }
+  /// Best common finish time, in the unit of loads.
+  double best_finish() const { return best_finish_; }
+
+  /// How far a server is above its capacity less `margin`; negative: the room it has.
+  int64_t excess(int32_t server, int64_t margin) const;
+
+  /// The donor of that rank, added if there is none.
+  Donor& donor_of_rank(int32_t rank);
+
+  /// Padded pairs of the rank's documents that make up `load`.
+  int64_t pairs_of_load(int32_t rank, int64_t load) const;
+
+  /// Cuts a donor's flows into `carving`. Changes nothing else.
+  void carve(const Donor& donor, Carving& carving);
+
+  /// Adds what a donor's flows and carving do to the servers, or takes it away.
+  void apply(const Donor& donor) { count(donor, 1); }
+  void withdraw(const Donor& donor) { count(donor, -1); }
+
+  /// Tasks of the schedule, in no order.
+  std::vector<Task> tasks() const;
+
+ private:
+  void count(const Donor& donor, int64_t sign);
+  void count_region(ScheduledServer& server, const Region& region, int64_t sign) const;
+  void count_keys(const Piece& piece, int64_t sign);
+  int64_t cost_of(const Piece& piece) const;
+  int32_t doc_of(int32_t shard) const { return layout_.shards[static_cast<size_t>(shard)].doc; }
+
+  const Layout& layout_;
+  const PlanOptions& options_;
+  std::vector<ScheduledServer> servers_;
+  std::vector<Donor> donors_;
+  std::vector<double> pairs_per_load_;  // of each rank's documents
+  double best_finish_ = 0;
+  int64_t margin_ = 0;
+  Carver carver_;
+};
+
+}  // namespace distca

@@ -1,0 +1,244 @@
+#include "plan/search.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "plan/random.h"
+#include "plan/transport.h"
+
+namespace distca {
+namespace {
+
+constexpr uint64_t kSeed = 20251018;
+/// Weight of (busy - bound)² / bound beside bytes: the busiest servers count most.
+constexpr double kBusyWeight = 4;
+/// Cost by which a change may be worse at first, as a share of a donor's mean bytes; it falls to 0.
+constexpr double kHeat = 0.02;
+
+class Search {
+ public:
+  explicit Search(Schedule& schedule)
+      : schedule_(schedule), random_(kSeed), touched_(schedule.servers().size(), false) {
+    busy_bound_ = bound_of_busiest_donor();
+    for (int32_t i = 0; i < static_cast<int32_t>(schedule.servers().size()); ++i) {
+      if (schedule.excess(i, schedule.margin()) < 0 && schedule.server(i).donor < 0) recipients_.push_back(i);
+    }
+  }
+
+  SearchCost run(int64_t moves) {
+    SearchCost result{cost_now(), 0};
+    result.after = result.before;
+    const std::vector<Donor>& donors = schedule_.donors();
+    if (donors.empty() || recipients_.empty() || recipients_.size() + donors.size() < 3) return result;
+    const double heat = kHeat * static_cast<double>(total_bytes()) / static_cast<double>(donors.size());
+    int64_t cost = 0, best = 0;
+    for (int64_t move = 0; move < moves; ++move) {
+      const double left = static_cast<double>(moves - move) / static_cast<double>(moves);
+      int64_t change = 0;
+      if (!attempt(static_cast<int64_t>(heat * left * random_.unit()), change)) continue;
+      cost += change;
+      if (cost >= best) continue;
+      best = cost;
+      journal_.clear();
+    }
+    roll_back();
+    result.after = cost_now();
+    return result;
+  }
+
+ private:
+  struct Change {
+    int32_t donor;
+    std::vector<Flow> flows;
+    Carving carving;
+  };
+
+  int64_t busy(int32_t server) const {
+    const ScheduledServer& s = schedule_.server(server);
+    return std::max(s.send, s.receive);
+  }
+
+  int64_t total_bytes() const {
+    int64_t sum = 0;
+    for (const Donor& donor : schedule_.donors()) sum += donor.carving.bytes;
+    return sum;
+  }
+
+  /// What the donor that gives most must send at the cheapest: of 2 · sqrt((Q + O) · KV · F) bytes, 3/4 go
+  /// out.
+  int64_t bound_of_busiest_donor() const {
+    const RowBytes& bytes = schedule_.options().bytes;
+    double most = 0;
+    for (const Donor& donor : schedule_.donors()) {
+      double sum = 0;
+      for (const Flow& flow : donor.flows) sum += std::sqrt(static_cast<double>(flow.pairs));
+      most = std::max(most, sum);
+    }
+    const double product = static_cast<double>(bytes.q + bytes.o) * static_cast<double>(bytes.kv());
+    return 1 + static_cast<int64_t>(1.5 * std::sqrt(product) * most);
+  }
+
+  int64_t penalty(int32_t server) const {
+    const auto above = static_cast<double>(busy(server) - busy_bound_);
+    if (above <= 0) return 0;
+    return static_cast<int64_t>(above * above / static_cast<double>(busy_bound_) * kBusyWeight);
+  }
+
+  int64_t penalty_of_group() const {
+    int64_t sum = 0;
+    for (const int32_t server : group_) sum += penalty(server);
+    return sum;
+  }
+
+  int64_t cost_now() const {
+    int64_t sum = total_bytes();
+    for (int32_t i = 0; i < static_cast<int32_t>(schedule_.servers().size()); ++i) sum += penalty(i);
+    return sum;
+  }
+
+  void touch(int32_t server) {
+    if (touched_[static_cast<size_t>(server)]) return;
+    touched_[static_cast<size_t>(server)] = true;
+    group_.push_back(server);
+  }
+
+  /// A donor, the recipients it gives to, some that have room, and some of the donors that give to those too.
+  void choose_group() {
+    for (const int32_t server : group_) touched_[static_cast<size_t>(server)] = false;
+    group_.clear();
+    givers_.clear();
+    const auto donors = static_cast<int64_t>(schedule_.donors().size());
+    add_giver(static_cast<int32_t>(random_.between(0, donors - 1)));
+    const int64_t wanted = random_.between(1, 3);
+    for (int64_t i = random_.between(0, 2); i > 0; --i) touch(pick(recipients_));
+    for (size_t i = 0; i < group_.size() && static_cast<int64_t>(givers_.size()) < wanted; ++i) {
+      const std::vector<int32_t>& from = schedule_.server(group_[i]).from;
+      if (!from.empty()) add_giver(pick(from));
+    }
+    if (givers_.size() == 1 && donors > 1) add_giver(static_cast<int32_t>(random_.between(0, donors - 1)));
+  }
+
+  void add_giver(int32_t donor) {
+    if (std::find(givers_.begin(), givers_.end(), donor) != givers_.end()) return;
+    givers_.push_back(donor);
+    touch(schedule_.donor(donor).rank);
+    for (const Flow& flow : schedule_.donor(donor).flows) touch(flow.to);
+  }
+
+  int32_t pick(const std::vector<int32_t>& list) { return list[random_.below(list.size())]; }
+
+  /// Changes the schedule if that costs at most `threshold` more, and returns whether it did.
+  bool attempt(int64_t threshold, int64_t& change) {
+    choose_group();
+    for (size_t i = givers_.size(); i > 1; --i) {
+      std::swap(givers_[i - 1],
+                givers_[static_cast<size_t>(random_.between(0, static_cast<int64_t>(i) - 1))]);
+    }
+    const int64_t before = penalty_of_group() + bytes_of_givers();
+    withdraw_givers();
+    bool fits = true;
+    size_t done = 0;
+    for (; done < givers_.size() && fits; ++done) fits = assign(schedule_.donor(givers_[done]));
+    for (const int32_t server : group_) fits = fits && schedule_.excess(server, 0) <= 0;
+    if (fits) {
+      change = penalty_of_group() + bytes_of_givers() - before;
+      if (change <= threshold && change != 0) {
+        for (Change& saved : saved_) journal_.push_back(std::move(saved));
+        return true;
+      }
+    }
+    for (size_t i = 0; i < givers_.size(); ++i) {
+      if (i < done) schedule_.withdraw(schedule_.donor(givers_[i]));
+      restore(schedule_.donor(givers_[i]), saved_[i]);
+    }
+    return false;
+  }
+
+  int64_t bytes_of_givers() const {
+    int64_t sum = 0;
+    for (const int32_t giver : givers_) sum += schedule_.donor(giver).carving.bytes;
+    return sum;
+  }
+
+  /// Takes the givers out of the schedule, in random order, and keeps how they were in `saved_`.
+  void withdraw_givers() {
+    for (size_t i = givers_.size(); i > 1; --i) std::swap(givers_[i - 1], givers_[random_.below(i)]);
+    saved_.resize(givers_.size());
+    for (size_t i = 0; i < givers_.size(); ++i) {
+      Donor& donor = schedule_.donor(givers_[i]);
+      schedule_.withdraw(donor);
+      saved_[i].donor = givers_[i];
+      std::swap(saved_[i].flows, donor.flows);
+      std::swap(saved_[i].carving, donor.carving);
+      donor.flows.clear();
+      donor.carving.clear();
+    }
+  }
+
+  void restore(Donor& donor, Change& saved) {
+    std::swap(donor.flows, saved.flows);
+    std::swap(donor.carving, saved.carving);
+    schedule_.apply(donor);
+  }
+
+  /// Gives the donor's surplus to recipients of the group.
+  bool assign(Donor& donor) {
+    const int64_t surplus = schedule_.excess(donor.rank, schedule_.margin());
+    if (surplus <= 0) return true;
+    rooms_.clear();
+    for (const int32_t server : group_) {
+      if (schedule_.server(server).donor >= 0) continue;
+      const int64_t room = -schedule_.excess(server, schedule_.margin());
+      if (room > 0) rooms_.push_back({room, server});
+    }
+    const bool done = share_out(surplus, donor);
+    schedule_.carve(donor, donor.carving);
+    schedule_.apply(donor);
+    return done;
+  }
+
+  bool share_out(int64_t surplus, Donor& donor) {
+    const int64_t strategy = random_.between(0, 3);
+    if (strategy <= 1) {
+      flows_.clear();
+      Rooms recipients(rooms_);
+      const int64_t left = recipients.take(surplus, flows_);
+      for (const Room& flow : flows_)
+        donor.flows.push_back({flow.server, schedule_.pairs_of_load(donor.rank, flow.load)});
+      return left == 0;
+    }
+    while (surplus > 0 && !rooms_.empty()) {
+      size_t at = random_.below(rooms_.size());
+      if (strategy == 2) {
+        at = static_cast<size_t>(std::max_element(rooms_.begin(), rooms_.end()) - rooms_.begin());
+      }
+      const int64_t load = std::min(surplus, rooms_[at].load);
+      donor.flows.push_back({rooms_[at].server, schedule_.pairs_of_load(donor.rank, load)});
+      surplus -= load;
+      rooms_.erase(rooms_.begin() + static_cast<int64_t>(at));
+    }
+    return surplus == 0;
+  }
+
+  void roll_back() {
+    for (; !journal_.empty(); journal_.pop_back()) {
+      Donor& donor = schedule_.donor(journal_.back().donor);
+      schedule_.withdraw(donor);
+      restore(donor, journal_.back());
+    }
+  }
+
+  Schedule& schedule_;
+  Random random_;
+  std::vector<bool> touched_;
+  std::vector<int32_t> recipients_, group_, givers_;
+  std::vector<Change> saved_, journal_;
+  std::vector<Room> rooms_, flows_;
+  int64_t busy_bound_ = 0;
+};
+
+}  // namespace
+
+SearchCost search(Schedule& schedule, int64_t moves) { return Search(schedule).run(moves); }
+
+}  // namespace distca
