@@ -8,6 +8,7 @@ class App;
 
 namespace distca {
 
+void add_data_command(CLI::App& program);
 void add_version_command(CLI::App& program);
 
 }  // namespace distca

@@ -10,6 +10,7 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a full disk or a file-size limit is an error of the write, not a death
   CLI::App program{"distca: long-context training without stragglers, by core attention disaggregation"};
   program.require_subcommand(1);
+  distca::add_data_command(program);
   distca::add_version_command(program);
   try {
     program.parse(argc, argv);
