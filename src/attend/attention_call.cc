@@ -1,0 +1,210 @@
+#include "attend/attention_call.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/stack.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "attend/merge.h"
+#include "base/check.h"
+#include "base/clock.h"
+
+namespace distca {
+
+AttentionRuntime::AttentionRuntime(Fabric& fabric, const RuntimeOptions& options, at::Device device)
+    : fabric(fabric),
+      options(options),
+      device(device),
+      kernel(make_attention_kernel(options.kernel, device.type(), options.threads)) {
+  // Ranks share the cores of a machine: without this each would start a team of threads for every tensor
+  // operation.
+  at::set_num_threads(options.threads);
+}
+
+AttentionCall::AttentionCall(AttentionRuntime& runtime, BatchTables tables, const AttentionShape& shape,
+                             std::string name, bool differentiable)
+    : runtime_(runtime),
+      tables_(std::move(tables)),
+      shape_(shape),
+      name_(std::move(name)),
+      differentiable_(differentiable) {
+  shape_.check();
+  DISTCA_CHECK(tables_.forward->ranks == runtime.fabric.world_size(), "a plan for {} ranks on a fabric of {}",
+               tables_.forward->ranks, runtime.fabric.world_size());
+  DISTCA_CHECK(runtime.options.memory == AttentionMemory::kResend || tables_.forward == tables_.backward,
+               "memory 'keep' runs backward where forward ran: it takes one plan for both, use 'resend'");
+}
+
+at::Tensor AttentionCall::take(std::initializer_list<int64_t> sizes, at::ScalarType dtype) {
+  return runtime_.pool.take(at::IntArrayRef(sizes.begin(), sizes.size()), dtype, runtime_.device);
+}
+
+void AttentionCall::dispatch_begin(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  const RankTables& tables = *tables_.forward;
+  DISTCA_CHECK_INPUT(q.dim() == 3 && q.size(1) == shape_.heads && q.size(2) == shape_.head_dim,
+                     "q of shape {} is not (rows, {}, {})", q.sizes(), shape_.heads, shape_.head_dim);
+  for (const at::Tensor& x : {k, v}) {
+    DISTCA_CHECK_INPUT(x.dim() == 3 && x.size(1) == shape_.kv_heads && x.size(2) == shape_.head_dim &&
+                           x.scalar_type() == q.scalar_type(),
+                       "k or v of shape {} is not (rows, {}, {}) in the type of q", x.sizes(),
+                       shape_.kv_heads, shape_.head_dim);
+  }
+  for (const at::Tensor& x : {q, k, v}) {
+    DISTCA_CHECK_INPUT(x.size(0) == tables.home_rows, "q, k or v has {} rows, the plan gives this rank {}",
+                       x.size(0), tables.home_rows);
+  }
+  dtype_ = q.scalar_type();
+  sum_dtype_ = accumulator_type(dtype_);
+  home_q_ = q.contiguous();
+  home_k_ = k.contiguous();
+  home_v_ = v.contiguous();
+  shipment_ = std::make_unique<Shipment>(tables, runtime_.pool, runtime_.stats);
+  shipment_->to_servers(tables.q, home_q_, "forward/q");
+  shipment_->to_servers(tables.kv, home_k_, "forward/k");
+  shipment_->to_servers(tables.kv, home_v_, "forward/v");
+  shipment_->start(runtime_.fabric, "dispatch of " + name_);
+}
+
+void AttentionCall::dispatch_end() {
+  const auto arrived = shipment_->finish();
+  q_ = arrived[0], k_ = arrived[1], v_ = arrived[2];
+  if (!differentiable_ || runtime_.options.memory == AttentionMemory::kKeep) {
+    home_q_ = home_k_ = home_v_ = at::Tensor();
+  }
+}
+
+void AttentionCall::attend() {
+  const RankTables& tables = *tables_.forward;
+  // One row more than there are outputs: the empty partial of merge_rows.
+  at::Tensor o = take({tables.o_rows + 1, shape_.heads, shape_.head_dim}, dtype_);
+  at::Tensor lse = take({tables.o_rows + 1, shape_.heads}, sum_dtype_);
+  o.select(0, tables.o_rows).zero_();
+  lse.select(0, tables.o_rows).fill_(-std::numeric_limits<double>::infinity());
+  const double begin = thread_cpu_seconds();
+  runtime_.kernel->forward(shape_, tables.tasks, q_, k_, v_, o, lse);
+  runtime_.stats.attend_s += thread_cpu_seconds() - begin;
+  if (!differentiable_ || runtime_.options.memory == AttentionMemory::kResend) q_ = k_ = v_ = at::Tensor();
+  merge_here(o, lse);
+}
+
+void AttentionCall::merge_here(const at::Tensor& o_parts, const at::Tensor& lse_parts) {
+  const MergeTable& merge = tables_.forward->server_merge;
+  const double begin = thread_cpu_seconds();
+  if (merge.identity) {
+    server_o_ = o_parts.narrow(0, 0, merge.rows);
+    server_lse_ = lse_parts.narrow(0, 0, merge.rows);
+  } else {
+    server_o_ = take({merge.rows, shape_.heads, shape_.head_dim}, dtype_);
+    server_lse_ = take({merge.rows, shape_.heads}, sum_dtype_);
+    merge_rows(merge, {o_parts, lse_parts}, server_o_, server_lse_);
+  }
+  runtime_.stats.merge_s += thread_cpu_seconds() - begin;
+}
+
+void AttentionCall::collect_begin() {
+  const RankTables& tables = *tables_.forward;
+  shipment_ = std::make_unique<Shipment>(tables, runtime_.pool, runtime_.stats);
+  shipment_->to_homes(tables.q, server_o_, "forward/o", 1);
+  shipment_->to_homes(tables.q, server_lse_, "forward/lse", 1);
+  shipment_->start(runtime_.fabric, "collect of " + name_);
+}
+
+at::Tensor AttentionCall::collect_end() {
+  const auto arrived = shipment_->finish();
+  const double begin = thread_cpu_seconds();
+  server_o_ = server_lse_ = at::Tensor();
+  const MergeTable& merge = tables_.forward->home_merge;
+  arrived[0].select(0, merge.parts).zero_();
+  arrived[1].select(0, merge.parts).fill_(-std::numeric_limits<double>::infinity());
+  at::Tensor o = take({merge.rows, shape_.heads, shape_.head_dim}, dtype_);
+  lse_ = take({merge.rows, shape_.heads}, sum_dtype_);
+  merge_rows(merge, {arrived[0], arrived[1]}, o, lse_);
+  if (differentiable_) o_ = o;
+  runtime_.stats.merge_s += thread_cpu_seconds() - begin;
+  return o;
+}
+
+void AttentionCall::grad_collect_begin(const at::Tensor& dout) {
+  DISTCA_CHECK(differentiable_ && o_.defined() && !grad_taken_,
+               "the attention of {} has nothing to differentiate: backward runs once after each forward",
+               name_);
+  grad_taken_ = true;
+  const RankTables& tables = *tables_.backward;
+  const double begin = thread_cpu_seconds();
+  const at::Tensor d_o = dout.to(dtype_).contiguous();
+  const at::Tensor delta = at::mul(d_o.to(sum_dtype_), o_.to(sum_dtype_)).sum(2);
+  const at::Tensor row_numbers = at::stack({lse_, delta}, 1);  // (home_rows, 2, heads)
+  runtime_.stats.merge_s += thread_cpu_seconds() - begin;
+  shipment_ = std::make_unique<Shipment>(tables, runtime_.pool, runtime_.stats);
+  shipment_->to_servers(tables.q, d_o, "backward/do");
+  shipment_->to_servers(tables.q, row_numbers, "backward/lse_delta");
+  if (runtime_.kernel->needs_output()) shipment_->to_servers(tables.q, o_, "backward/o");
+  if (runtime_.options.memory == AttentionMemory::kResend) {
+    shipment_->to_servers(tables.q, home_q_, "backward/q");
+    shipment_->to_servers(tables.kv, home_k_, "backward/k");
+    shipment_->to_servers(tables.kv, home_v_, "backward/v");
+  }
+  home_q_ = home_k_ = home_v_ = o_ = at::Tensor();
+  shipment_->start(runtime_.fabric, "backward dispatch of " + name_);
+}
+
+void AttentionCall::grad_collect_end() {
+  const auto arrived = shipment_->finish();
+  size_t next = 0;
+  grad_.dout = arrived[next++];
+  grad_.lse = arrived[next].select(1, 0).contiguous();
+  grad_.delta = arrived[next++].select(1, 1).contiguous();
+  if (runtime_.kernel->needs_output()) grad_.out = arrived[next++];
+  if (runtime_.options.memory == AttentionMemory::kResend) {
+    q_ = arrived[next], k_ = arrived[next + 1], v_ = arrived[next + 2];
+  }
+}
+
+void AttentionCall::grad_attend() {
+  grad_.q = std::move(q_);
+  grad_.k = std::move(k_);
+  grad_.v = std::move(v_);
+  grad_.dq = runtime_.pool.take(grad_.q.sizes(), sum_dtype_, runtime_.device);
+  grad_.dk = runtime_.pool.take(grad_.k.sizes(), sum_dtype_, runtime_.device);
+  grad_.dv = runtime_.pool.take(grad_.v.sizes(), sum_dtype_, runtime_.device);
+  const double begin = thread_cpu_seconds();
+  runtime_.kernel->backward(shape_, tables_.backward->tasks, grad_);
+  runtime_.stats.attend_s += thread_cpu_seconds() - begin;
+}
+
+void AttentionCall::grad_dispatch_begin() {
+  const RankTables& tables = *tables_.backward;
+  shipment_ = std::make_unique<Shipment>(tables, runtime_.pool, runtime_.stats);
+  shipment_->to_homes(tables.q, grad_.dq.to(dtype_), "backward/dq");
+  shipment_->to_homes(tables.kv, grad_.dk.to(dtype_), "backward/dk");
+  shipment_->to_homes(tables.kv, grad_.dv.to(dtype_), "backward/dv");
+  grad_ = KernelBackward();
+  shipment_->start(runtime_.fabric, "backward collect of " + name_);
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> AttentionCall::grad_dispatch_end() {
+  const RankTables& tables = *tables_.backward;
+  const auto arrived = shipment_->finish();
+  shipment_.reset();
+  const double begin = thread_cpu_seconds();
+  auto grads = std::make_tuple(sum_at_home(tables.q, arrived[0]), sum_at_home(tables.kv, arrived[1]),
+                               sum_at_home(tables.kv, arrived[2]));
+  runtime_.stats.merge_s += thread_cpu_seconds() - begin;
+  return grads;
+}
+
+at::Tensor AttentionCall::sum_at_home(const RowTable& table, const at::Tensor& returned) {
+  at::Tensor sum = take({table.home_rows, returned.size(1), returned.size(2)}, sum_dtype_).zero_();
+  std::vector<PeerRows> by_rank = table.home_peers;
+  std::sort(by_rank.begin(), by_rank.end(), [](const auto& a, const auto& b) { return a.peer < b.peer; });
+  // A peer returns each row once, so the order of the sum is that of the peers.
+  for (const PeerRows& peer : by_rank) {
+    sum.index_add_(0, table.home_index.narrow(0, peer.offset, peer.rows),
+                   returned.narrow(0, peer.offset, peer.rows).to(sum_dtype_));
+  }
+  return sum.to(dtype_);
+}
+
+}  // namespace distca

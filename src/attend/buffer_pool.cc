@@ -1,0 +1,81 @@
+#include "attend/buffer_pool.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "base/check.h"
+
+namespace distca {
+
+struct BufferPool::State {
+  std::mutex mutex;
+  std::multimap<std::pair<at::DeviceIndex, int64_t>, at::Tensor> free;  // by (device, bytes)
+  int64_t allocations = 0, bytes_held = 0, bytes_in_use = 0, peak_bytes_in_use = 0;
+};
+
+namespace {
+
+// Sizes are rounded up by at most an eighth, so that plans of nearly equal size share blocks.
+int64_t rounded(int64_t bytes) {
+  int64_t step = 256;
+  while (step * 16 <= bytes) step *= 2;
+  return (bytes + step - 1) / step * step;
+}
+
+}  // namespace
+
+BufferPool::BufferPool() : state_(std::make_shared<State>()) {}
+BufferPool::~BufferPool() = default;
+
+at::Tensor BufferPool::take(at::IntArrayRef sizes, at::ScalarType dtype, at::Device device) {
+  int64_t bytes = static_cast<int64_t>(c10::elementSize(dtype));
+  for (const int64_t size : sizes) bytes *= size;
+  const auto options = at::TensorOptions().dtype(dtype).device(device);
+  if (bytes == 0) return at::empty(sizes, options);
+  bytes = rounded(bytes);
+  at::Tensor block;
+  {
+    std::lock_guard lock(state_->mutex);
+    // The smallest free block that is large enough, unless more than half of it would lie idle.
+    const auto found = state_->free.lower_bound({device.index(), bytes});
+    const bool fits = found != state_->free.end() && found->first.first == device.index() &&
+                      found->first.second <= 2 * bytes;
+    if (fits) {
+      block = std::move(found->second);
+      state_->free.erase(found);
+    } else {
+      ++state_->allocations;
+      state_->bytes_held += bytes;
+    }
+    state_->bytes_in_use += block.defined() ? block.numel() : bytes;
+    state_->peak_bytes_in_use = std::max(state_->peak_bytes_in_use, state_->bytes_in_use);
+  }
+  if (!block.defined()) block = at::empty({bytes}, options.dtype(at::kByte));
+  auto give_back = [state = state_, block, index = device.index()](void*) {
+    std::lock_guard lock(state->mutex);
+    state->bytes_in_use -= block.numel();
+    state->free.emplace(std::make_pair(index, block.numel()), block);
+  };
+  return at::from_blob(block.data_ptr(), sizes, std::move(give_back), options);
+}
+
+int64_t BufferPool::allocations() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->allocations;
+}
+
+int64_t BufferPool::bytes_held() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->bytes_held;
+}
+
+int64_t BufferPool::peak_bytes_in_use() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->peak_bytes_in_use;
+}
+
+}  // namespace distca

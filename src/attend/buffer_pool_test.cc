@@ -1,0 +1,48 @@
+#include "attend/buffer_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+namespace distca {
+namespace {
+
+TEST(BufferPool, GivesReturnedMemoryAgain) {
+  BufferPool pool;
+  const void* first = nullptr;
+  {
+    const at::Tensor one = pool.take({100, 3}, at::kFloat, at::kCPU);
+    const at::Tensor two = pool.take({100, 3}, at::kFloat, at::kCPU);
+    EXPECT_NE(one.data_ptr(), two.data_ptr());
+    first = one.data_ptr();
+    EXPECT_EQ(pool.allocations(), 2);
+  }
+  const at::Tensor again = pool.take({50, 5}, at::kFloat, at::kCPU),
+                   other = pool.take({150}, at::kDouble, at::kCPU);
+  EXPECT_TRUE(again.data_ptr() == first || other.data_ptr() == first);
+  EXPECT_EQ(pool.allocations(), 2);
+}
+
+TEST(BufferPool, DoesNotGiveALargeBlockForASmallNeed) {
+  BufferPool pool;
+  pool.take({1 << 20}, at::kFloat, at::kCPU);
+  pool.take({16}, at::kFloat, at::kCPU);
+  EXPECT_EQ(pool.allocations(), 2);
+}
+
+TEST(BufferPool, TensorsOutliveThePool) {
+  auto pool = std::make_unique<BufferPool>();
+  at::Tensor kept = pool->take({1000}, at::kDouble, at::kCPU);
+  pool.reset();
+  kept.fill_(2);
+  EXPECT_EQ(kept.sum().item<double>(), 2000);
+}
+
+TEST(BufferPool, HandsOutTensorsOfNoRows) {
+  BufferPool pool;
+  EXPECT_EQ(pool.take({0, 4, 8}, at::kBFloat16, at::kCPU).numel(), 0);
+  EXPECT_EQ(pool.allocations(), 0);
+}
+
+}  // namespace
+}  // namespace distca

@@ -1,0 +1,132 @@
+#include "attend/cpu_kernels.h"
+
+#include "base/check.h"
+#include "base/thread_pool.h"
+#include "kernel/cpu.h"
+#include "kernel/reference.h"
+
+namespace distca {
+namespace {
+
+// Tensors hand over raw memory here and nowhere else in this room.
+template <typename T>
+AttentionForward<T> forward_args(const AttentionShape& shape, std::span<const KernelTask> tasks,
+                                 const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::Tensor& o,
+                                 at::Tensor& lse) {
+  AttentionForward<T> args;
+  args.shape = shape;
+  args.tasks = tasks;
+  args.q = static_cast<const T*>(q.const_data_ptr());
+  args.k = static_cast<const T*>(k.const_data_ptr());
+  args.v = static_cast<const T*>(v.const_data_ptr());
+  args.o = static_cast<T*>(o.data_ptr());
+  args.lse = static_cast<Accumulator<T>*>(lse.data_ptr());
+  return args;
+}
+
+template <typename T>
+AttentionBackward<T> backward_args(const AttentionShape& shape, std::span<const KernelTask> tasks,
+                                   KernelBackward& t) {
+  AttentionBackward<T> args;
+  args.shape = shape;
+  args.tasks = tasks;
+  args.q = static_cast<const T*>(t.q.const_data_ptr());
+  args.k = static_cast<const T*>(t.k.const_data_ptr());
+  args.v = static_cast<const T*>(t.v.const_data_ptr());
+  args.dout = static_cast<const T*>(t.dout.const_data_ptr());
+  args.lse = static_cast<const Accumulator<T>*>(t.lse.const_data_ptr());
+  args.delta = static_cast<const Accumulator<T>*>(t.delta.const_data_ptr());
+  args.q_rows = t.q.size(0);
+  args.kv_rows = t.k.size(0);
+  args.dq = static_cast<Accumulator<T>*>(t.dq.data_ptr());
+  args.dk = static_cast<Accumulator<T>*>(t.dk.data_ptr());
+  args.dv = static_cast<Accumulator<T>*>(t.dv.data_ptr());
+  return args;
+}
+
+void check_contiguous(std::initializer_list<at::Tensor> tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    DISTCA_CHECK(tensor.is_contiguous() && tensor.device().is_cpu(),
+                 "an attention kernel takes contiguous CPU tensors; one of shape {} isn't", tensor.sizes());
+  }
+}
+
+// Calls body with a value of the C++ type behind `dtype`.
+template <typename Body>
+void dispatch(at::ScalarType dtype, Body body) {
+  if (dtype == at::kFloat) {
+    body(float());
+  } else if (dtype == at::kDouble) {
+    body(double());
+  } else {
+    DISTCA_CHECK_INPUT(dtype == at::kBFloat16, "attention on CPUs takes float32, float64 or bfloat16, not {}",
+                       dtype);
+    body(BFloat16());
+  }
+}
+
+class PlainMemoryKernel : public AttentionKernel {
+ public:
+  void forward(const AttentionShape& shape, std::span<const KernelTask> tasks, const at::Tensor& q,
+               const at::Tensor& k, const at::Tensor& v, at::Tensor& o, at::Tensor& lse) override {
+    check_contiguous({q, k, v, o, lse});
+    dispatch(q.scalar_type(), [&]<typename T>(T) { run(forward_args<T>(shape, tasks, q, k, v, o, lse)); });
+  }
+
+  void backward(const AttentionShape& shape, std::span<const KernelTask> tasks,
+                KernelBackward& tensors) override {
+    check_contiguous({tensors.q, tensors.k, tensors.v, tensors.dout, tensors.lse, tensors.delta, tensors.dq,
+                      tensors.dk, tensors.dv});
+    dispatch(tensors.q.scalar_type(), [&]<typename T>(T) { run(backward_args<T>(shape, tasks, tensors)); });
+  }
+
+ protected:
+  virtual void run(const AttentionForward<float>& args) = 0;
+  virtual void run(const AttentionForward<double>& args) = 0;
+  virtual void run(const AttentionForward<BFloat16>& args) = 0;
+  virtual void run(const AttentionBackward<float>& args) = 0;
+  virtual void run(const AttentionBackward<double>& args) = 0;
+  virtual void run(const AttentionBackward<BFloat16>& args) = 0;
+};
+
+class CpuKernel : public PlainMemoryKernel {
+ public:
+  explicit CpuKernel(int threads) : pool_(threads) {}
+  std::string name() const override { return "cpu"; }
+
+ protected:
+  void run(const AttentionForward<float>& args) override { cpu_attention_forward(args, pool_); }
+  void run(const AttentionForward<double>& args) override { cpu_attention_forward(args, pool_); }
+  void run(const AttentionForward<BFloat16>& args) override { cpu_attention_forward(args, pool_); }
+  void run(const AttentionBackward<float>& args) override { cpu_attention_backward(args, pool_); }
+  void run(const AttentionBackward<double>& args) override { cpu_attention_backward(args, pool_); }
+  void run(const AttentionBackward<BFloat16>& args) override { cpu_attention_backward(args, pool_); }
+
+ private:
+  ThreadPool pool_;
+};
+
+class ReferenceKernel : public PlainMemoryKernel {
+ public:
+  std::string name() const override { return "reference"; }
+
+ protected:
+  void run(const AttentionForward<float>& args) override { reference_attention_forward(args); }
+  void run(const AttentionForward<double>& args) override { reference_attention_forward(args); }
+  void run(const AttentionForward<BFloat16>& args) override { reference_attention_forward(args); }
+  void run(const AttentionBackward<float>& args) override { reference_attention_backward(args); }
+  void run(const AttentionBackward<double>& args) override { reference_attention_backward(args); }
+  void run(const AttentionBackward<BFloat16>& args) override { reference_attention_backward(args); }
+};
+
+}  // namespace
+
+std::unique_ptr<AttentionKernel> make_cpu_kernel(int threads) {
+  return std::make_unique<CpuKernel>(threads);
+}
+
+std::unique_ptr<AttentionKernel> make_reference_kernel(int) {
+  return std::make_unique<ReferenceKernel>();
+}
+
+}  // namespace distca

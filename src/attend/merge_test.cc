@@ -1,0 +1,84 @@
+#include "attend/merge.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <random>
+
+#include "kernel/merge.h"
+
+namespace distca {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+TEST(Merge, EqualsThePlainLoopWhateverThePartials) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  at::Generator generator = at::detail::createCPUGenerator(seed);
+  for (int round = 0; round < 50; ++round) {
+    const int64_t rows = random() % 20, heads = 1 + random() % 3, head_dim = 1 + random() % 9;
+    std::vector<std::vector<int64_t>> parts_of_rows(rows);
+    std::vector<int64_t> offsets = {0}, listed;
+    for (auto& own : parts_of_rows) {
+      for (size_t i = random() % 4; i > 0; --i) {
+        own.push_back(static_cast<int64_t>(listed.size()));
+        listed.push_back(own.back());
+      }
+      offsets.push_back(static_cast<int64_t>(listed.size()));
+    }
+    const int64_t parts = static_cast<int64_t>(listed.size());
+    const auto options = at::TensorOptions().dtype(at::kDouble);
+    Partials partials = {at::randn({parts + 1, heads, head_dim}, generator, options),
+                         at::randn({parts + 1, heads}, generator, options) * 400};
+    for (int64_t i = 0; i <= parts; ++i) {
+      if (i == parts || random() % 4 == 0) {
+        partials.lse[i].fill_(-kInfinity);
+        partials.o[i].zero_();
+      }
+    }
+    const MergeTable table = make_merge_table(rows, parts, parts_of_rows, at::kCPU);
+    at::Tensor o = at::empty({rows, heads, head_dim}, options), lse = at::empty({rows, heads}, options);
+    at::Tensor expected_o = at::empty_like(o), expected_lse = at::empty_like(lse);
+    merge_rows(table, partials, o, lse);
+    merge_partials<double>(rows, offsets.data(), listed.data(), heads, head_dim,
+                           partials.o.data_ptr<double>(), partials.lse.data_ptr<double>(),
+                           expected_o.data_ptr<double>(), expected_lse.data_ptr<double>());
+    if (rows == 0) continue;
+    EXPECT_LE((o - expected_o).abs().max().item<double>(), 1e-14);
+    const at::Tensor finite = at::isfinite(expected_lse);
+    EXPECT_TRUE(at::equal(at::isfinite(lse), finite));
+    EXPECT_TRUE(
+        at::equal(lse.masked_select(finite.logical_not()), expected_lse.masked_select(finite.logical_not())));
+    if (finite.any().item<bool>()) {
+      EXPECT_LE((lse - expected_lse).masked_select(finite).abs().max().item<double>(), 1e-12);
+    }
+  }
+}
+
+TEST(Merge, ManyPartsInBFloat16LoseNoMoreThanOne) {
+  const int64_t parts = 256;
+  at::Generator generator = at::detail::createCPUGenerator(1);
+  const at::Tensor exact = at::randn({1, 1, 64}, generator, at::TensorOptions().dtype(at::kFloat));
+  Partials partials = {exact.expand({parts + 1, 1, 64}).to(at::kBFloat16).contiguous(),
+                       at::empty({parts + 1, 1}, at::TensorOptions().dtype(at::kFloat)).zero_()};
+  partials.o[parts].zero_();
+  partials.lse[parts].fill_(-kInfinity);
+  std::vector<int64_t> own(parts);
+  for (int64_t i = 0; i < parts; ++i) own[i] = i;
+  at::Tensor o = at::empty({1, 1, 64}, at::TensorOptions().dtype(at::kBFloat16));
+  at::Tensor lse = at::empty({1, 1}, at::TensorOptions().dtype(at::kFloat));
+  merge_rows(make_merge_table(1, parts, {own}, at::kCPU), partials, o, lse);
+  EXPECT_TRUE(at::equal(o[0], partials.o[0]));  // equal parts merge to themselves
+  EXPECT_NEAR(lse.item<float>(), std::log(256.0), 1e-5);
+}
+
+}  // namespace
+}  // namespace distca

@@ -1,0 +1,64 @@
+// What one rank needs to know of a plan, as index tensors: which of its rows go to whom, where arrived rows
+// belong, and which partial outputs merge into which row. Made once per plan and rank, used by every layer.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "kernel/attention.h"
+#include "plan/exchange.h"
+
+namespace distca {
+
+/// A run of rows in a buffer that is ordered by peer.
+struct PeerRows {
+  int32_t peer = 0;
+  int64_t offset = 0, rows = 0;
+};
+
+/// How rows of one kind (queries, or keys and values) go from their homes to servers and back. Buffers of
+/// rows under way hold the rows of other ranks by peer, then this rank's own, which never leave it.
+struct RowTable {
+  int64_t home_rows = 0, server_rows = 0;
+  std::vector<PeerRows> home_peers;    // this rank as home: rows each server gets from it, itself last
+  std::vector<PeerRows> server_peers;  // this rank as server: rows it gets from each home, itself last
+  int64_t sent_rows = 0;               // as home, to other ranks; own rows follow them
+  int64_t received_rows = 0;           // as server, from other ranks; own rows follow them
+  at::Tensor home_index;               // (rows served by anyone): the home row of each
+  at::Tensor arrange;                  // (server_rows): where in the arrived rows each server row stands
+  at::Tensor arrived_index;            // (arrived rows): the server row of each; inverse of `arrange`
+
+  int64_t served_rows() const { return home_index.defined() ? home_index.size(0) : 0; }
+};
+
+/// Which partial rows make up each merged row. Row `parts` of the partials, one past the last, is the empty
+/// partial.
+struct MergeTable {
+  int64_t rows = 0, parts = 0;
+  bool identity = false;   // row i is part i: nothing to do
+  at::Tensor first;        // (rows): the first part of each row, or `parts` where it has none
+  at::Tensor split_rows;   // (S): rows of more than one part
+  at::Tensor split_parts;  // (S, K): their parts in order, padded with `parts`
+};
+
+MergeTable make_merge_table(int64_t rows, int64_t parts,
+                            const std::vector<std::vector<int64_t>>& parts_of_rows, at::Device device);
+
+struct RankTables {
+  int32_t rank = 0, ranks = 0;
+  uint64_t digest = 0;    // of the plan
+  int64_t home_rows = 0;  // rows of this rank's token buffers, padding included; 0 for a dedicated server
+  RowTable q, kv;
+  std::vector<KernelTask> tasks;
+  int64_t o_rows = 0;       // output rows of the tasks
+  MergeTable server_merge;  // outputs of tasks that share query rows here
+  MergeTable home_merge;    // a row's outputs from its servers, in rank order
+};
+
+/// `digest` is plan.digest(), handed in because every rank thread would compute the same.
+RankTables make_rank_tables(const Plan& plan, const Exchange& exchange, uint64_t digest, int32_t rank,
+                            at::Device device);
+
+}  // namespace distca
