@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "base/check.h"
+#include "comm/reduce.h"
 
 namespace distca {
 
@@ -44,6 +45,49 @@ std::string mismatch_message(int32_t rank, const std::string& what, int32_t othe
   return format(
       "rank {} calls {} where rank {} calls {}; all ranks must call the same operations in the same order",
       rank, what, other, other_what);
+}
+
+std::string exchange_text(const std::string& name, size_t parts) {
+  return format("all_to_all '{}' of {} parts", name, parts);
+}
+
+std::string all_reduce_text(const std::string& name, int64_t count, DType dtype, ReduceOp op) {
+  return format("all_reduce '{}' of {} {} ({})", name, count, name_of(dtype),
+                op == ReduceOp::kSum ? "sum" : "max");
+}
+
+std::string reduce_scatter_text(const std::string& name, int64_t count, DType dtype) {
+  return format("reduce_scatter '{}' of {} {} a rank", name, count, name_of(dtype));
+}
+
+std::string all_gather_text(const std::string& name, int64_t bytes) {
+  return format("all_gather '{}' of {} bytes a rank", name, bytes);
+}
+
+std::string broadcast_text(const std::string& name, int64_t bytes, int32_t root) {
+  return format("broadcast '{}' of {} bytes from rank {}", name, bytes, root);
+}
+
+std::string message_text(const std::string& name, int64_t bytes) {
+  return format("message '{}' of {} bytes", name, bytes);
+}
+
+std::string barrier_text(const std::string& name) {
+  return format("barrier '{}'", name);
+}
+
+std::string split_text(const std::string& name) {
+  return format("split '{}'", name);
+}
+
+std::string size_message(size_t part, const std::string& name, int32_t sender, int64_t sent, int32_t receiver,
+                         int64_t expected) {
+  return format("part {} of {}: rank {} sends {} bytes to rank {}, which expects {}", part, name, sender,
+                sent, receiver, expected);
+}
+
+void check_peer(int32_t peer, int32_t world_size, const std::string& name) {
+  DISTCA_CHECK(peer >= 0 && peer < world_size, "{} names rank {} of {}", name, peer, world_size);
 }
 
 void check_parts(const std::vector<ExchangePart>& parts, int32_t world_size, const std::string& name) {

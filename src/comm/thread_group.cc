@@ -82,8 +82,9 @@ void ThreadGroup::check_pair(int32_t sender, const ThreadCall& sends, int32_t re
   for (size_t part = 0; part < sends.parts.size(); ++part) {
     const int64_t sent = sends.send_bytes[part * size() + receiver];
     const int64_t expected = receives.receive_bytes[part * size() + sender];
-    DISTCA_CHECK(sent == expected, "part {} of {}: rank {} sends {} bytes to rank {}, which expects {}", part,
-                 sends.name, world_ranks[sender], sent, world_ranks[receiver], expected);
+    if (sent != expected) {
+      throw Error(size_message(part, sends.name, world_ranks[sender], sent, world_ranks[receiver], expected));
+    }
   }
 }
 

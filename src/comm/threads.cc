@@ -49,7 +49,7 @@ class ThreadFabric : public Fabric {
   std::unique_ptr<Pending> all_to_all(std::vector<ExchangePart> parts, std::string name) override {
     check_parts(parts, world_size(), name);
     auto call = std::make_shared<ThreadCall>();
-    call->what = format("all_to_all '{}' of {} parts", name, parts.size());
+    call->what = exchange_text(name, parts.size());
     call->name = std::move(name);
     call->send_bytes = bytes_by_peer(parts, world_size(), true);
     call->receive_bytes = bytes_by_peer(parts, world_size(), false);
@@ -70,8 +70,7 @@ class ThreadFabric : public Fabric {
   void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, const std::string& name) override {
     const int64_t begin = slice_begin(count, world_size(), rank_);
     const int64_t end = slice_begin(count, world_size(), rank_ + 1);
-    const std::string what = format("all_reduce '{}' of {} {} ({})", name, count, name_of(dtype),
-                                    op == ReduceOp::kSum ? "sum" : "max");
+    const std::string what = all_reduce_text(name, count, dtype, op);
     run(name, what, nullptr, data, [&](ThreadOperation& operation) {
       std::vector<char*> slices;
       for (const auto& call : operation.calls) {
@@ -85,7 +84,7 @@ class ThreadFabric : public Fabric {
 
   void reduce_scatter(const void* data, void* out, int64_t count, DType dtype,
                       const std::string& name) override {
-    const std::string what = format("reduce_scatter '{}' of {} {} a rank", name, count, name_of(dtype));
+    const std::string what = reduce_scatter_text(name, count, dtype);
     run(name, what, data, out, [&](ThreadOperation& operation) {
       std::vector<const void*> sources;
       for (const auto& call : operation.calls) {
@@ -96,37 +95,36 @@ class ThreadFabric : public Fabric {
   }
 
   void all_gather(const void* data, void* out, int64_t bytes, const std::string& name) override {
-    run(name, format("all_gather '{}' of {} bytes a rank", name, bytes), data, out,
-        [&](ThreadOperation& operation) {
-          for (int32_t peer = 0; peer < world_size(); ++peer) {
-            copy(static_cast<char*>(out) + peer * bytes, operation.calls[peer]->data, bytes);
-          }
-        });
+    run(name, all_gather_text(name, bytes), data, out, [&](ThreadOperation& operation) {
+      for (int32_t peer = 0; peer < world_size(); ++peer) {
+        copy(static_cast<char*>(out) + peer * bytes, operation.calls[peer]->data, bytes);
+      }
+    });
   }
 
   void broadcast(void* data, int64_t bytes, int32_t root, const std::string& name) override {
-    check_peer(root, name);
-    run(name, format("broadcast '{}' of {} bytes from rank {}", name, bytes, root), nullptr, data,
+    check_peer(root, world_size(), name);
+    run(name, broadcast_text(name, bytes, root), nullptr, data,
         [&](ThreadOperation& operation) { copy(data, operation.calls[root]->out, bytes); });
   }
 
   void send(const void* data, int64_t bytes, int32_t peer, const std::string& name) override {
-    check_peer(peer, name);
+    check_peer(peer, world_size(), name);
     DISTCA_CHECK(peer != rank_, "rank {} sends {} to itself", group_->world_ranks[rank_], name);
-    ThreadCall call = make_call(name, format("message '{}' of {} bytes", name, bytes), data, nullptr);
+    ThreadCall call = make_call(name, message_text(name, bytes), data, nullptr);
     group_->run(rank_, {rank_, peer, sent_[peer]++}, std::move(call), [](ThreadOperation&) {});
   }
 
   void receive(void* data, int64_t bytes, int32_t peer, const std::string& name) override {
-    check_peer(peer, name);
+    check_peer(peer, world_size(), name);
     DISTCA_CHECK(peer != rank_, "rank {} receives {} from itself", group_->world_ranks[rank_], name);
-    ThreadCall call = make_call(name, format("message '{}' of {} bytes", name, bytes), nullptr, data);
+    ThreadCall call = make_call(name, message_text(name, bytes), nullptr, data);
     group_->run(rank_, {peer, rank_, received_[peer]++}, std::move(call),
                 [&](ThreadOperation& operation) { copy(data, operation.calls[0]->data, bytes); });
   }
 
   void barrier(const std::string& name) override {
-    run(name, format("barrier '{}'", name), nullptr, nullptr, [](ThreadOperation&) {});
+    run(name, barrier_text(name), nullptr, nullptr, [](ThreadOperation&) {});
   }
 
   void abort(const std::string& message) override {
@@ -135,7 +133,7 @@ class ThreadFabric : public Fabric {
   }
 
   std::unique_ptr<Fabric> split(int32_t color, const std::string& name) override {
-    ThreadCall call = make_call(name, format("split '{}'", name), nullptr, nullptr);
+    ThreadCall call = make_call(name, split_text(name), nullptr, nullptr);
     call.color = color;
     std::unique_ptr<Fabric> part;
     group_->run(rank_, next_key(), std::move(call), [&](ThreadOperation& operation) {
@@ -166,10 +164,6 @@ class ThreadFabric : public Fabric {
     call.data = data;
     call.out = out;
     return call;
-  }
-
-  void check_peer(int32_t peer, const std::string& name) const {
-    DISTCA_CHECK(peer >= 0 && peer < world_size(), "{} names rank {} of {}", name, peer, world_size());
   }
 
   ThreadGroup::Key next_key() { return {-1, -1, collectives_++}; }
