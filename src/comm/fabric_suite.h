@@ -7,10 +7,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
+#include <thread>
 
 #include "comm/fabric.h"
 
@@ -98,6 +100,23 @@ inline void check_exchanges(Fabric& fabric, uint64_t seed, int rounds) {
       exchanges[i].check();
     }
   }
+}
+
+/// An exchange arrives while its ranks do something else, before any of them waits for it.
+inline void check_progress(Fabric& fabric) {
+  const int32_t rank = fabric.rank(), ranks = fabric.world_size();
+  const int64_t bytes = 500'000;
+  std::vector<uint8_t> send(bytes, static_cast<uint8_t>(rank)), recv(bytes * ranks, 0xDD);
+  std::vector<ExchangePart> parts = {{send.data(), recv.data(), {}, {}}};
+  for (int32_t peer = 0; peer < ranks; ++peer) {
+    parts[0].sends.push_back({peer, 0, bytes});
+    parts[0].receives.push_back({peer, peer * bytes, bytes});
+  }
+  const std::unique_ptr<Pending> pending = fabric.all_to_all(parts, "while computing");
+  while (!pending->done()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (int64_t i = 0; i < bytes * ranks; ++i) ASSERT_EQ(recv[i], i / bytes);
+  fabric.barrier("all have seen it arrive");
+  pending->wait();
 }
 
 /// Values whose sum depends on the order in which they are added.
@@ -291,6 +310,7 @@ inline void check_large_exchange(Fabric& fabric) {
 
 inline void check_all(Fabric& fabric, uint64_t seed) {
   check_exchanges(fabric, seed, 20);
+  check_progress(fabric);
   check_all_reductions(fabric, seed);
   check_special_values(fabric);
   check_gather_and_broadcast(fabric, seed);

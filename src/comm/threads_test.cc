@@ -64,21 +64,6 @@ TEST(ThreadFabric, BarrierHoldsUntilAllRanksAreThere) {
   });
 }
 
-TEST(ThreadFabric, ExchangeProgressesWithoutItsWaits) {
-  std::atomic<int> finished = 0;
-  run_thread_ranks(2, {}, [&](Fabric& fabric) {
-    const int32_t peer = 1 - fabric.rank();
-    const int out = 40 + fabric.rank();
-    int in = 0;
-    const auto pending = fabric.all_to_all(one_part(&out, &in, {{peer, 0, 4}}, {{peer, 0, 4}}), "swap");
-    while (!pending->done()) std::this_thread::sleep_for(milliseconds(1));
-    EXPECT_EQ(in, 40 + peer);
-    ++finished;
-    while (finished < 2) std::this_thread::sleep_for(milliseconds(1));
-    pending->wait();
-  });
-}
-
 TEST(ThreadFabric, EveryRankNamesThePeerThatNeverAnswers) {
   std::vector<std::string> messages(4);
   std::atomic<int> ended = 0;
