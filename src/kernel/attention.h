@@ -11,6 +11,7 @@
 // on threads.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <type_traits>
@@ -43,7 +44,13 @@ struct KeyRange {
 };
 
 /// The keys that query `query` of a task sees; positions are not negative.
-KeyRange visible_keys(const KernelTask& task, int64_t query, int64_t window_left);
+inline KeyRange visible_keys(const KernelTask& task, int64_t query, int64_t window_left) {
+  const int64_t position = task.q_pos + query;
+  const int64_t first = window_left >= position ? 0 : position - window_left;
+  const int64_t begin = std::clamp<int64_t>(first - task.kv_pos, 0, task.kv_len);
+  const int64_t end = std::clamp<int64_t>(position + 1 - task.kv_pos, begin, task.kv_len);
+  return {begin, end};
+}
 
 struct AttentionShape {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;

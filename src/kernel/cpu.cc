@@ -30,26 +30,26 @@ int64_t iterations(int64_t rows) {
   return (rows + kRowsAtOnce - 1) / kRowsAtOnce;
 }
 
-/// Zeroes `rows` rows of `columns`.
+/// Zeroes the rows that no segment writes.
 template <typename A>
-void clear_rows(A* to, int64_t rows, int64_t columns, ThreadPool& pool) {
-  pool.run(iterations(rows), [=](int64_t i, int) {
-    const int64_t begin = i * kRowsAtOnce, end = std::min(rows, begin + kRowsAtOnce);
-    std::fill(to + begin * columns, to + end * columns, A(0));
-  });
+void clear_untouched(const GradientRuns& gradients, A* to, int64_t columns) {
+  for (const RowTarget& rows : gradients.untouched) {
+    std::fill(to + rows.begin * columns, to + rows.end * columns, A(0));
+  }
 }
 
-/// Adds private copies to the rows of a result in the order of `targets`.
+/// Adds private copies to the rows of a result in the order of segments.
 template <typename A>
-void add_private(const std::vector<RowTarget>& targets, const A* from, A* to, int64_t rows, int64_t columns,
+void add_private(const GradientRuns& gradients, const A* from, A* to, int64_t rows, int64_t columns,
                  ThreadPool& pool) {
-  if (targets.empty()) return;
-  pool.run(iterations(rows), [=, &targets](int64_t i, int) {
-    for (const RowTarget& target : targets) {
-      const int64_t begin = std::max(i * kRowsAtOnce, target.begin);
-      const int64_t end = std::min((i + 1) * kRowsAtOnce, target.end);
+  if (gradients.private_rows == 0) return;
+  pool.run(iterations(rows), [=, &gradients](int64_t i, int) {
+    for (const RowTarget& run : gradients.runs) {
+      if (run.private_row < 0) continue;
+      const int64_t begin = std::max(i * kRowsAtOnce, run.begin);
+      const int64_t end = std::min((i + 1) * kRowsAtOnce, run.end);
       if (begin >= end) continue;
-      const A* x = from + target.row(begin) * columns;
+      const A* x = from + run.row(begin) * columns;
       A* y = to + begin * columns;
       for (int64_t c = 0; c < (end - begin) * columns; ++c) y[c] += x[c];
     }
@@ -74,31 +74,24 @@ void cpu_attention_backward(const AttentionBackward<T>& args, ThreadPool& pool) 
   const AttentionShape& shape = args.shape;
   shape.check();
   const int64_t q_columns = shape.heads * shape.head_dim, kv_columns = shape.kv_heads * shape.head_dim;
-  const int64_t group = shape.heads / shape.kv_heads;
-  const int64_t lanes = backward_lanes(shape, sizeof(A));
   thread_local BackwardSchedule schedule;
   thread_local std::vector<A> memory;
-  schedule_backward(shape, args.tasks, segments_of_head(shape, args.tasks),
-                    std::max<int64_t>(1, lanes / group) * group, schedule);
+  schedule_backward(shape, args.tasks, args.q_rows, args.kv_rows, segments_of_head(shape, args.tasks),
+                    backward_lanes(shape, sizeof(A)), schedule);
   const BackwardSchedule& work = schedule;
-  const int64_t q_size = work.private_q_rows * q_columns, kv_size = work.private_kv_rows * kv_columns;
+  const int64_t q_size = work.q.private_rows * q_columns, kv_size = work.kv.private_rows * kv_columns;
   if (static_cast<int64_t>(memory.size()) < q_size + 2 * kv_size) memory.resize(q_size + 2 * kv_size);
   const PrivateGradients<A> privates{memory.data(), memory.data() + q_size, memory.data() + q_size + kv_size};
 
-  clear_rows(args.dq, args.q_rows, q_columns, pool);
-  clear_rows(args.dk, args.kv_rows, kv_columns, pool);
-  clear_rows(args.dv, args.kv_rows, kv_columns, pool);
-  clear_rows(privates.dq, work.private_q_rows, q_columns, pool);
-  clear_rows(privates.dk, 2 * work.private_kv_rows, kv_columns, pool);
-  const auto segments = static_cast<int64_t>(work.segments.size());
-  pool.run(segments * shape.kv_heads, [&](int64_t i, int) {
-    const auto& segment = work.segments[i % segments];
-    backward_pieces(args, std::span(work.pieces).subspan(segment.begin, segment.end - segment.begin),
-                    i / segments, privates);
+  clear_untouched(work.q, args.dq, q_columns);
+  clear_untouched(work.kv, args.dk, kv_columns);
+  clear_untouched(work.kv, args.dv, kv_columns);
+  pool.run(work.segments() * shape.kv_heads, [&](int64_t i, int) {
+    backward_segment(args, work, i % work.segments(), i / work.segments(), privates);
   });
-  add_private(work.private_q, privates.dq, args.dq, args.q_rows, q_columns, pool);
-  add_private(work.private_kv, privates.dk, args.dk, args.kv_rows, kv_columns, pool);
-  add_private(work.private_kv, privates.dv, args.dv, args.kv_rows, kv_columns, pool);
+  add_private(work.q, privates.dq, args.dq, args.q_rows, q_columns, pool);
+  add_private(work.kv, privates.dk, args.dk, args.kv_rows, kv_columns, pool);
+  add_private(work.kv, privates.dv, args.dv, args.kv_rows, kv_columns, pool);
 }
 
 template void cpu_attention_forward(const AttentionForward<float>&, ThreadPool&);

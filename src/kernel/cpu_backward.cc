@@ -3,6 +3,7 @@
 // of head_dim. Key rows get their sums added block by block, in the order of tiles.
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "kernel/arena.h"
 #include "kernel/cpu_tiles.h"
@@ -25,6 +26,7 @@ namespace {
 /// Keys of a block: whole register tiles of every kind.
 constexpr int64_t kBlockKeys = 144;
 constexpr int64_t kKeyGrain = 24;
+constexpr int64_t kSliceBytes = 24 << 10;
 
 /// All scratch memory of a thread. `wide` is head_dim padded to whole register tiles. Strips are
 /// (wide, lanes of the strip), slices (lanes of the tile, columns of the slice).
@@ -40,12 +42,47 @@ struct BackwardBuffers {
   E* rows;                  // a strip as rows: (lanes, wide)
 };
 
+/// A run of rows of one gradient, for one key/value head, that a segment sums into. Rows before `done` hold
+/// sums; the others hold anything.
+template <typename E>
+struct Sums {
+  E* data = nullptr;   // row 0 of the result, whether or not it is part of the run
+  int64_t stride = 0;  // between rows
+  int64_t columns = 0;
+  int64_t done = 0, end = 0;
+
+  E* row(int64_t r) const { return data + r * stride; }
+
+  void clear_until(int64_t row) {
+    for (; done < row; ++done) zero_row(columns, data + done * stride);
+  }
+
+  /// Rows [first, last) will get a sum each. True where they have to be written, false where added to.
+  bool begin_rows(int64_t first, int64_t last) {
+    const bool fresh = done <= first;
+    clear_until(fresh ? first : last);
+    done = std::max(done, last);
+    return fresh;
+  }
+};
+
 /// Vectors of the next slice of head_dim when `left` are left.
 template <typename E>
 int slice_vectors(int64_t left) {
   constexpr int64_t kMost = Tile<E>::kOuterVectors;
   return static_cast<int>(kMost == 4 && (left == 5 || left == 6) ? 3 : std::min(left, kMost));
 }
+
+/// A run of lanes of one slice of head_dim, and the sums of a block's keys that it adds to.
+template <typename E>
+struct SliceRun {
+  const E *weights, *slice;
+  E* to;  // of the block's first key
+  int64_t stride, column;
+  int64_t lane_begin, lane_end;
+  int64_t rows;
+  bool fresh;  // written rather than added to
+};
 
 template <typename T>
 struct BackwardTile {
@@ -59,14 +96,16 @@ struct BackwardTile {
   const KernelTask& task;
   const int64_t kv_head, lane_begin, lane_end;
   const int64_t group, dim, wide, lanes, padded_lanes;
-  E *dq, *dk, *dv;  // rows of the task's first query and first key, this key/value head
+  Sums<E>*dq, *dk, *dv;
   BackwardBuffers<E> buffers;
   int64_t block = 0, block_keys = 0;
+  Rows<E> keys_of_block, values_of_block;
+  bool fresh_queries = false;
 
-  BackwardTile(const AttentionBackward<T>& args, const GradientPiece& piece, int64_t kv_head,
-               int64_t lane_begin, int64_t lane_end, const PrivateGradients<E>& privates)
+  BackwardTile(const AttentionBackward<T>& args, const KernelTask& task, int64_t kv_head, int64_t lane_begin,
+               int64_t lane_end, Sums<E>* dq, Sums<E>* dk, Sums<E>* dv)
       : args(args),
-        task(args.tasks[piece.task]),
+        task(task),
         kv_head(kv_head),
         lane_begin(lane_begin),
         lane_end(lane_end),
@@ -74,12 +113,10 @@ struct BackwardTile {
         dim(args.shape.head_dim),
         wide(round_up(dim, 16)),
         lanes(lane_end - lane_begin),
-        padded_lanes(round_up(lanes, kLanes)) {
-    const int64_t kv_row = piece.kv.row(task.kv_row), kv_stride = args.shape.kv_heads * dim;
-    const int64_t q_row = piece.q.row(task.q_row + piece.lane_begin / group) - piece.lane_begin / group;
-    dq = (piece.q.private_row < 0 ? args.dq : privates.dq) + q_row * args.shape.heads * dim;
-    dk = (piece.kv.private_row < 0 ? args.dk : privates.dk) + kv_row * kv_stride + kv_head * dim;
-    dv = (piece.kv.private_row < 0 ? args.dv : privates.dv) + kv_row * kv_stride + kv_head * dim;
+        padded_lanes(round_up(lanes, kLanes)),
+        dq(dq),
+        dk(dk),
+        dv(dv) {
     buffers = Arena::of_thread().place([this](Arena& arena) {
       BackwardBuffers<E> b;
       for (E** panel : {&b.q_strips, &b.dout_strips, &b.dq_strips, &b.q_slices, &b.dout_slices}) {
@@ -114,10 +151,11 @@ struct BackwardTile {
       block_keys = std::min(kBlockKeys, high.end - block);
       load_keys();
       for_strips<&BackwardTile::differentiate>();
-      add_to_keys(buffers.p, buffers.dout_slices, dv);
-      add_to_keys(buffers.ds, buffers.q_slices, dk);
+      add_to_keys(buffers.p, buffers.dout_slices, *dv);
+      add_to_keys(buffers.ds, buffers.q_slices, *dk);
     }
     std::fill_n(buffers.factor, kStripLanes, static_cast<E>(args.shape.scale));
+    fresh_queries = dq->begin_rows(task.q_row + lane_begin / group, task.q_row + (lane_end - 1) / group + 1);
     for_strips<&BackwardTile::add_to_queries>();
   }
 
@@ -132,7 +170,7 @@ struct BackwardTile {
 
   /// Rows of Q, times the scale, and dO as slices; LSE and δ. Lanes that see nothing, whose LSE is infinite,
   /// and those that pad get weights of zero.
-  void load_lanes() {
+  HWY_NOINLINE void load_lanes() {
     const int64_t first = task.q_row * args.shape.heads;
     for (int64_t c = 0; c < wide;) {
       const int64_t width = slice_vectors<E>((wide - c) / kLanes) * kLanes, filled = std::min(width, dim - c);
@@ -154,28 +192,32 @@ struct BackwardTile {
     }
   }
 
-  void load_strip(int64_t lane, int vectors) {
+  HWY_NOINLINE void load_strip(int64_t lane, int vectors) {
     const int64_t width = vectors * kLanes;
     for (int64_t c = 0; c < wide;) {
       const int64_t columns = slice_vectors<E>((wide - c) / kLanes) * kLanes;
       const int64_t from = c * padded_lanes + lane * columns, to = lane * wide + c * width;
-      lanes_from_rows(buffers.q_slices + from, columns, width, columns, static_cast<E>(M_LOG2E),
-                      buffers.q_strips + to);
-      lanes_from_rows(buffers.dout_slices + from, columns, width, columns, E(1), buffers.dout_strips + to);
+      const E *q[kStripLanes], *dout[kStripLanes];
+      for (int64_t i = 0; i < width; ++i) {
+        q[i] = buffers.q_slices + from + i * columns;
+        dout[i] = buffers.dout_slices + from + i * columns;
+      }
+      lanes_from_rows(q, width, columns, static_cast<E>(M_LOG2E), buffers.q_strips + to);
+      lanes_from_rows(dout, width, columns, E(1), buffers.dout_strips + to);
       c += columns;
     }
     zero_row(width * wide, buffers.dq_strips + lane * wide);
   }
 
-  void load_keys() {
+  HWY_NOINLINE void load_keys() {
     const int64_t stride = args.shape.kv_heads * dim, padded = round_up(block_keys, kRows);
     const int64_t at = (task.kv_row + block) * stride + kv_head * dim;
-    pack_rows(args.k + at, stride, block_keys, padded, dim, wide, buffers.k);
-    pack_rows(args.v + at, stride, block_keys, padded, dim, wide, buffers.v);
+    keys_of_block = pack_rows(args.k + at, stride, block_keys, padded, dim, wide, buffers.k);
+    values_of_block = pack_rows(args.v + at, stride, block_keys, padded, dim, wide, buffers.v);
     pack_columns<kRows>(args.k + at, stride, block_keys, kBlockKeys, dim, buffers.k_columns);
   }
 
-  void differentiate(int64_t lane, int vectors) {
+  HWY_NOINLINE void differentiate(int64_t lane, int vectors) {
     const int64_t first = lane_begin + lane, last = std::min(lane_end, first + vectors * kLanes);
     const StripKeys keys =
         strip_keys(task, args.shape.window_left, group, first, last, block, block_keys, kRows);
@@ -207,9 +249,10 @@ struct BackwardTile {
     using V = hn::Vec<D>;
     constexpr int64_t kWidth = NV * kLanes;
     const E *q = buffers.q_strips + lane * wide, *dout = buffers.dout_strips + lane * wide;
+    const Rows<E> k = keys_of_block, v_rows = values_of_block;
     for (int64_t key = keys.begin; key < keys.end; key += kRows) {
       V x[kRows][NV];
-      product<false>(d, buffers.k + key * wide, wide, q, kWidth, dim, x);
+      product<false>(d, k.data + key * k.stride, k.stride, q, kWidth, dim, x);
       HWY_UNROLL(16)
       for (int v = 0; v < NV; ++v) {
         const V lse = hn::LoadU(d, buffers.lse + lane + v * kLanes);
@@ -226,7 +269,7 @@ struct BackwardTile {
         HWY_UNROLL(16)
         for (int v = 0; v < NV; ++v) hn::StoreU(x[r][v], d, p + r * padded_lanes + v * kLanes);
       }
-      product<false>(d, buffers.v + key * wide, wide, dout, kWidth, dim, x);
+      product<false>(d, v_rows.data + key * v_rows.stride, v_rows.stride, dout, kWidth, dim, x);
       HWY_UNROLL(16)
       for (int v = 0; v < NV; ++v) {
         const V delta = hn::LoadU(d, buffers.delta + lane + v * kLanes);
@@ -270,96 +313,154 @@ struct BackwardTile {
     return {first, std::clamp<int64_t>(last * group - lane_begin, first, lanes)};
   }
 
-  /// to += weights · slices for the keys of the block: (keys, lanes) times (lanes, head_dim).
-  void add_to_keys(const E* weights, const E* slices, E* to) {
+  /// Sums of the block's keys += weights · slices: (keys, lanes) times (lanes, head_dim).
+  void add_to_keys(const E* weights, const E* slices, Sums<E>& sums) {
+    const int64_t row = task.kv_row + block, rows = std::min(kBlockKeys, task.kv_len - block);
+    const bool fresh = sums.begin_rows(row, row + rows);
     for (int64_t c = 0; c < wide;) {
       const int vectors = slice_vectors<E>((wide - c) / kLanes);
-      const E* slice = slices + c * padded_lanes;
-      if (vectors == 4) {
-        if constexpr (Tile<E>::kOuterVectors == 4) add_slice<4>(weights, slice, c, to);
-      } else if (vectors == 3) {
-        if constexpr (Tile<E>::kOuterVectors == 4) add_slice<3>(weights, slice, c, to);
-      } else if (vectors == 2) {
-        add_slice<2>(weights, slice, c, to);
-      } else {
-        add_slice<1>(weights, slice, c, to);
+      // A run of lanes whose part of the slice stays in the first-level cache for all keys.
+      const int64_t run = std::max<int64_t>(48, kSliceBytes / (vectors * kLanes * sizeof(E)) / 48 * 48);
+      for (int64_t lane = 0; lane < lanes; lane += run) {
+        const SliceRun<E> part{
+            weights, slices + c * padded_lanes,   sums.row(row) + c,         sums.stride,       c,
+            lane,    std::min(lanes, lane + run), fresh ? rows : block_keys, fresh && lane == 0};
+        if (vectors == 4) {
+          if constexpr (Tile<E>::kOuterVectors == 4) add_slice<4>(part);
+        } else if (vectors == 3) {
+          if constexpr (Tile<E>::kOuterVectors == 4) add_slice<3>(part);
+        } else if (vectors == 2) {
+          add_slice<2>(part);
+        } else {
+          add_slice<1>(part);
+        }
       }
       c += vectors * kLanes;
     }
   }
 
   template <int NV>
-  HWY_NOINLINE void add_slice(const E* HWY_RESTRICT weights, const E* HWY_RESTRICT slice, int64_t column,
-                              E* to) {
+  HWY_NOINLINE void add_slice(const SliceRun<E> part) {
     const D d;
     using V = hn::Vec<D>;
     constexpr int64_t kWidth = NV * kLanes;
-    const int64_t stride = args.shape.kv_heads * dim, filled = std::min(kWidth, dim - column);
-    for (int64_t key = 0; key < block_keys; key += kOuterRows) {
-      const auto [first, last] = lanes_of_keys(key, kOuterRows);
-      if (first >= last) continue;
+    const int64_t filled = std::min(kWidth, dim - part.column);
+    for (int64_t key = 0; key < part.rows; key += kOuterRows) {
+      auto [first, last] = lanes_of_keys(key, kOuterRows);
+      first = std::max(first, part.lane_begin);
+      last = std::min(last, part.lane_end);
+      if (first >= last && !part.fresh) continue;
       V sum[kOuterRows][NV];
-      product<false>(d, weights + key * padded_lanes + first, padded_lanes, slice + first * kWidth, kWidth,
-                     last - first, sum);
-      const int64_t rows = std::min<int64_t>(kOuterRows, block_keys - key);
-      E* HWY_RESTRICT out = to + (block + key) * stride + column;
-      if (filled == kWidth && rows == kOuterRows) {
+      product<false>(d, part.weights + key * padded_lanes + first, padded_lanes, part.slice + first * kWidth,
+                     kWidth, last - first, sum);
+      const int64_t rows = std::min<int64_t>(kOuterRows, part.rows - key);
+      E* HWY_RESTRICT out = part.to + key * part.stride;
+      if (filled < kWidth || rows < kOuterRows) {
+        HWY_ALIGN E rest[kOuterRows * kWidth];
+        HWY_UNROLL(16)
+        for (int r = 0; r < kOuterRows; ++r) {
+          HWY_UNROLL(16)
+          for (int v = 0; v < NV; ++v) hn::Store(sum[r][v], d, rest + r * kWidth + v * kLanes);
+        }
+        add_rest(part, rest, kWidth, rows, filled, out);
+        continue;
+      }
+      if (!part.fresh) {
         HWY_UNROLL(16)
         for (int r = 0; r < kOuterRows; ++r) {
           HWY_UNROLL(16)
           for (int v = 0; v < NV; ++v) {
-            E* at = out + r * stride + v * kLanes;
-            hn::StoreU(hn::Add(hn::LoadU(d, at), sum[r][v]), d, at);
+            sum[r][v] = hn::Add(hn::LoadU(d, out + r * part.stride + v * kLanes), sum[r][v]);
           }
         }
-        continue;
       }
-      HWY_ALIGN E rest[kOuterRows * kWidth];
       HWY_UNROLL(16)
       for (int r = 0; r < kOuterRows; ++r) {
         HWY_UNROLL(16)
-        for (int v = 0; v < NV; ++v) hn::Store(sum[r][v], d, rest + r * kWidth + v * kLanes);
-      }
-      for (int64_t r = 0; r < rows; ++r) {
-        for (int64_t i = 0; i < filled; ++i) out[r * stride + i] += rest[r * kWidth + i];
+        for (int v = 0; v < NV; ++v) hn::StoreU(sum[r][v], d, out + r * part.stride + v * kLanes);
       }
     }
   }
 
-  void add_to_queries(int64_t lane, int vectors) {
+  static void add_rest(const SliceRun<E>& part, const E* rest, int64_t width, int64_t rows, int64_t columns,
+                       E* out) {
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t i = 0; i < columns; ++i) {
+        E& to = out[r * part.stride + i];
+        to = part.fresh ? rest[r * width + i] : to + rest[r * width + i];
+      }
+    }
+  }
+
+  HWY_NOINLINE void add_to_queries(int64_t lane, int vectors) {
     const int64_t width = vectors * kLanes, filled = std::min(width, lanes - lane);
-    rows_from_lanes(buffers.dq_strips + lane * wide, width, wide, buffers.factor, buffers.rows, wide);
+    const bool in_place = fresh_queries && dim % kBlock<D> == 0;
+    const auto row_of = [&](int64_t i) {
+      const int64_t at = lane_begin + lane + i;
+      return dq->row(task.q_row + at / group) + at % group * dim;
+    };
+    E* rows[kStripLanes];
+    for (int64_t i = 0; i < width; ++i) {
+      rows[i] = in_place && i < filled ? row_of(i) : buffers.rows + i * wide;
+    }
+    rows_from_lanes(buffers.dq_strips + lane * wide, width, round_up(dim, kBlock<D>), buffers.factor, rows);
+    if (in_place) return;
     for (int64_t i = 0; i < filled; ++i) {
-      E* HWY_RESTRICT to = dq + row_of_lane(lane + i) * dim;
-      const E* HWY_RESTRICT row = buffers.rows + i * wide;
-      for (int64_t c = 0; c < dim; ++c) to[c] += row[c];
+      E* HWY_RESTRICT to = row_of(i);
+      for (int64_t c = 0; c < dim; ++c) to[c] = fresh_queries ? rows[i][c] : to[c] + rows[i][c];
     }
   }
 };
 
-template <typename T>
-void run_pieces(const AttentionBackward<T>& args, std::span<const GradientPiece> pieces, int64_t kv_head,
-                const PrivateGradients<Accumulator<T>>& privates) {
-  const int64_t most = backward_lanes(args.shape, sizeof(Accumulator<T>));
-  for (const GradientPiece& piece : pieces) {
-    for (int64_t lane = piece.lane_begin; lane < piece.lane_end; lane += most) {
-      const int64_t end = std::min(piece.lane_end, lane + most);
-      BackwardTile<T>(args, piece, kv_head, lane, end, privates).run();
-    }
+/// The sums that the runs of a segment start as.
+template <typename E>
+void start_sums(const GradientRuns& gradients, int64_t segment, E* result, E* privates, int64_t stride,
+                int64_t first_column, int64_t columns, std::vector<Sums<E>>& sums) {
+  sums.clear();
+  for (int64_t i = gradients.first_of_segment[segment]; i < gradients.first_of_segment[segment + 1]; ++i) {
+    const RowTarget& run = gradients.runs[i];
+    E* base = run.private_row < 0 ? result : privates + (run.private_row - run.begin) * stride;
+    sums.push_back({base + first_column, stride, columns, run.begin, run.end});
   }
 }
 
-void backward_float(const AttentionBackward<float>& args, std::span<const GradientPiece> pieces,
+template <typename T, typename E = Accumulator<T>>
+void run_segment(const AttentionBackward<T>& args, const BackwardSchedule& schedule, int64_t segment,
+                 int64_t kv_head, const PrivateGradients<E>& privates) {
+  const AttentionShape& shape = args.shape;
+  const int64_t dim = shape.head_dim, group = shape.heads / shape.kv_heads, columns = group * dim;
+  const int64_t q_stride = shape.heads * dim, kv_stride = shape.kv_heads * dim;
+  thread_local std::vector<Sums<E>> dq, dk, dv;
+  start_sums(schedule.q, segment, args.dq, privates.dq, q_stride, kv_head * columns, columns, dq);
+  start_sums(schedule.kv, segment, args.dk, privates.dk, kv_stride, kv_head * dim, dim, dk);
+  start_sums(schedule.kv, segment, args.dv, privates.dv, kv_stride, kv_head * dim, dim, dv);
+  const int64_t most = backward_lanes(shape, sizeof(E));
+  for (int64_t i = schedule.first_of_segment[segment]; i < schedule.first_of_segment[segment + 1]; ++i) {
+    const GradientPiece& piece = schedule.pieces[i];
+    if (piece.kv < 0) continue;
+    for (int64_t lane = piece.lane_begin; lane < piece.lane_end; lane += most) {
+      const int64_t end = std::min(piece.lane_end, lane + most);
+      BackwardTile<T>(args, args.tasks[piece.task], kv_head, lane, end, &dq[piece.q], &dk[piece.kv],
+                      &dv[piece.kv])
+          .run();
+    }
+  }
+  for (auto* sums : {&dq, &dk, &dv}) {
+    for (Sums<E>& run : *sums) run.clear_until(run.end);
+  }
+}
+
+void backward_float(const AttentionBackward<float>& args, const BackwardSchedule& schedule, int64_t segment,
                     int64_t kv_head, const PrivateGradients<float>& privates) {
-  run_pieces(args, pieces, kv_head, privates);
+  run_segment(args, schedule, segment, kv_head, privates);
 }
-void backward_double(const AttentionBackward<double>& args, std::span<const GradientPiece> pieces,
+void backward_double(const AttentionBackward<double>& args, const BackwardSchedule& schedule, int64_t segment,
                      int64_t kv_head, const PrivateGradients<double>& privates) {
-  run_pieces(args, pieces, kv_head, privates);
+  run_segment(args, schedule, segment, kv_head, privates);
 }
-void backward_bfloat16(const AttentionBackward<BFloat16>& args, std::span<const GradientPiece> pieces,
-                       int64_t kv_head, const PrivateGradients<float>& privates) {
-  run_pieces(args, pieces, kv_head, privates);
+void backward_bfloat16(const AttentionBackward<BFloat16>& args, const BackwardSchedule& schedule,
+                       int64_t segment, int64_t kv_head, const PrivateGradients<float>& privates) {
+  run_segment(args, schedule, segment, kv_head, privates);
 }
 
 }  // namespace
@@ -374,25 +475,27 @@ HWY_EXPORT(backward_double);
 HWY_EXPORT(backward_bfloat16);
 
 int64_t backward_lanes(const AttentionShape& shape, int64_t element_bytes) {
-  constexpr int64_t kPanelBytes = 512 << 10;
-  const int64_t lanes = kPanelBytes / (5 * shape.head_dim * element_bytes);
-  return std::clamp<int64_t>(lanes / 48 * 48, 48, 192);
+  constexpr int64_t kPanelBytes = 768 << 10;
+  const int64_t group = shape.heads / shape.kv_heads;
+  int64_t lanes = kPanelBytes / (5 * shape.head_dim * element_bytes);
+  lanes = std::clamp<int64_t>(lanes / 48 * 48, 48, 384);
+  return std::max<int64_t>(1, lanes / group) * group;
 }
 
 template <>
-void backward_pieces(const AttentionBackward<float>& args, std::span<const GradientPiece> pieces,
-                     int64_t kv_head, const PrivateGradients<float>& privates) {
-  HWY_DYNAMIC_DISPATCH(backward_float)(args, pieces, kv_head, privates);
+void backward_segment(const AttentionBackward<float>& args, const BackwardSchedule& schedule, int64_t segment,
+                      int64_t kv_head, const PrivateGradients<float>& privates) {
+  HWY_DYNAMIC_DISPATCH(backward_float)(args, schedule, segment, kv_head, privates);
 }
 template <>
-void backward_pieces(const AttentionBackward<double>& args, std::span<const GradientPiece> pieces,
-                     int64_t kv_head, const PrivateGradients<double>& privates) {
-  HWY_DYNAMIC_DISPATCH(backward_double)(args, pieces, kv_head, privates);
+void backward_segment(const AttentionBackward<double>& args, const BackwardSchedule& schedule,
+                      int64_t segment, int64_t kv_head, const PrivateGradients<double>& privates) {
+  HWY_DYNAMIC_DISPATCH(backward_double)(args, schedule, segment, kv_head, privates);
 }
 template <>
-void backward_pieces(const AttentionBackward<BFloat16>& args, std::span<const GradientPiece> pieces,
-                     int64_t kv_head, const PrivateGradients<float>& privates) {
-  HWY_DYNAMIC_DISPATCH(backward_bfloat16)(args, pieces, kv_head, privates);
+void backward_segment(const AttentionBackward<BFloat16>& args, const BackwardSchedule& schedule,
+                      int64_t segment, int64_t kv_head, const PrivateGradients<float>& privates) {
+  HWY_DYNAMIC_DISPATCH(backward_bfloat16)(args, schedule, segment, kv_head, privates);
 }
 
 }  // namespace distca

@@ -35,6 +35,7 @@ struct ForwardBuffers {
   E* p;                      // scores, then weights, of one strip: (keys, lanes)
   E *begin, *end, *rescale;  // per lane of one strip
   E* rows;                   // a strip as rows: (lanes, wide)
+  bool* started;             // per strip: o holds something
 };
 
 template <typename T>
@@ -51,7 +52,7 @@ struct ForwardTile {
   const int64_t group, dim, wide, lanes, padded_lanes;
   ForwardBuffers<E> buffers;
   int64_t block = 0, block_keys = 0;
-  bool first_block = true;
+  Rows<E> keys_of_block;
 
   ForwardTile(const AttentionForward<T>& args, const LaneTile& tile)
       : args(args),
@@ -75,6 +76,7 @@ struct ForwardTile {
       b.end = arena.take<E>(kStripLanes);
       b.rescale = arena.take<E>(kStripLanes);
       b.rows = arena.take<E>(kStripLanes * wide);
+      b.started = arena.take<bool>(padded_lanes / kLanes);
       return b;
     });
   }
@@ -106,23 +108,40 @@ struct ForwardTile {
     }
   }
 
-  void load_queries(int64_t lane, int vectors) {
+  /// Rows of Q and O can be read and written in place, else they are converted or padded in scratch memory.
+  bool rows_in_place() const { return std::is_same_v<T, E> && dim % kBlock<D> == 0; }
+
+  HWY_NOINLINE void load_queries(int64_t lane, int vectors) {
     const int64_t width = vectors * kLanes, filled = std::min(width, lanes - lane);
-    for (int64_t i = 0; i < filled; ++i) {
-      copy_row(args.q + row_of_lane(task.q_row, lane + i) * dim, dim, wide, E(1), buffers.rows + i * wide);
+    const E* rows[kStripLanes];
+    for (int64_t i = 0; i < width; ++i) {
+      E* scratch = buffers.rows + i * wide;
+      rows[i] = scratch;
+      if (i >= filled) {
+        zero_row(wide, scratch);
+        continue;
+      }
+      const T* q = args.q + row_of_lane(task.q_row, lane + i) * dim;
+      if constexpr (std::is_same_v<T, E>) {
+        if (rows_in_place()) {
+          rows[i] = q;
+          continue;
+        }
+      }
+      copy_row(q, dim, wide, E(1), scratch);
     }
-    zero_row((width - filled) * wide, buffers.rows + filled * wide);
     const E factor = static_cast<E>(args.shape.scale * M_LOG2E);
-    lanes_from_rows(buffers.rows, wide, width, wide, factor, buffers.q + lane * wide);
+    lanes_from_rows(rows, width, round_up(dim, kBlock<D>), factor, buffers.q + lane * wide);
     std::fill_n(buffers.max + lane, width, kEmpty);
     std::fill_n(buffers.sum + lane, width, E(0));
-    std::fill_n(buffers.o + lane * wide, width * wide, E(0));
+    buffers.started[lane / kLanes] = false;
   }
 
-  void load_keys() {
+  HWY_NOINLINE void load_keys() {
     const int64_t stride = args.shape.kv_heads * dim;
     const int64_t at = (task.kv_row + block) * stride + tile.kv_head * dim;
-    pack_rows(args.k + at, stride, block_keys, round_up(block_keys, kRows), dim, wide, buffers.k);
+    keys_of_block =
+        pack_rows(args.k + at, stride, block_keys, round_up(block_keys, kRows), dim, wide, buffers.k);
     pack_columns<kRows>(args.v + at, stride, block_keys, kBlockKeys, dim, buffers.v);
   }
 
@@ -143,7 +162,13 @@ struct ForwardTile {
   HWY_NOINLINE void run(int64_t lane, StripKeys keys) {
     score<NV>(lane, keys);
     weigh<NV>(lane, keys);
-    sum_values<NV>(lane, keys);
+    bool& started = buffers.started[lane / kLanes];
+    if (started) {
+      sum_values<NV, true>(lane, keys);
+    } else {
+      sum_values<NV, false>(lane, keys);
+    }
+    started = true;
   }
 
   /// p = scores in units of log2, hidden ones −inf; rescale and max are brought up to date.
@@ -158,7 +183,8 @@ struct ForwardTile {
     for (int v = 0; v < NV; ++v) max[v] = hidden;
     for (int64_t key = keys.begin; key < keys.end; key += kRows) {
       V s[kRows][NV];
-      product<false>(d, buffers.k + key * wide, wide, buffers.q + lane * wide, kWidth, dim, s);
+      product<false>(d, keys_of_block.data + key * keys_of_block.stride, keys_of_block.stride,
+                     buffers.q + lane * wide, kWidth, dim, s);
       if (key < keys.all_begin || key + kRows > keys.all_end) {
         hide_keys(d, key, buffers.begin, buffers.end, hidden, s);
       }
@@ -214,8 +240,8 @@ struct ForwardTile {
     }
   }
 
-  /// o = o · rescale + Vᵀ p
-  template <int NV>
+  /// o = o · rescale + Vᵀ p, the first term where kStarted.
+  template <int NV, bool kStarted>
   HWY_INLINE void sum_values(int64_t lane, const StripKeys& keys) {
     const D d;
     using V = hn::Vec<D>;
@@ -233,13 +259,14 @@ struct ForwardTile {
         HWY_UNROLL(16)
         for (int v = 0; v < NV; ++v) {
           E* at = to + r * kWidth + v * kLanes;
-          hn::StoreU(hn::MulAdd(hn::LoadU(d, at), rescale[v], o[r][v]), d, at);
+          if constexpr (kStarted) o[r][v] = hn::MulAdd(hn::LoadU(d, at), rescale[v], o[r][v]);
+          hn::StoreU(o[r][v], d, at);
         }
       }
     }
   }
 
-  void finish(int64_t lane, int vectors) {
+  HWY_NOINLINE void finish(int64_t lane, int vectors) {
     const D d;
     const int64_t width = vectors * kLanes, filled = std::min(width, lanes - lane);
     const auto one = hn::Set(d, E(1)), zero = hn::Zero(d);
@@ -253,11 +280,19 @@ struct ForwardTile {
       const auto lse = hn::MulAdd(finite(d, max), hn::Set(d, static_cast<E>(M_LN2)), log);
       hn::StoreU(hn::IfThenElse(seen, lse, hn::Set(d, kEmpty)), d, buffers.end + i);
     }
-    rows_from_lanes(buffers.o + lane * wide, width, wide, buffers.begin, buffers.rows, wide);
+    if (!buffers.started[lane / kLanes]) zero_row(width * wide, buffers.o + lane * wide);
+    E* rows[kStripLanes];
+    for (int64_t i = 0; i < width; ++i) {
+      rows[i] = buffers.rows + i * wide;
+      if constexpr (std::is_same_v<T, E>) {
+        if (rows_in_place() && i < filled) rows[i] = args.o + row_of_lane(task.o_row, lane + i) * dim;
+      }
+    }
+    rows_from_lanes(buffers.o + lane * wide, width, round_up(dim, kBlock<D>), buffers.begin, rows);
     for (int64_t i = 0; i < filled; ++i) {
       const int64_t row = row_of_lane(task.o_row, lane + i);
       args.lse[row] = buffers.end[i];
-      store_row(buffers.rows + i * wide, dim, args.o + row * dim);
+      if (!rows_in_place()) store_row(rows[i], dim, args.o + row * dim);
     }
   }
 };

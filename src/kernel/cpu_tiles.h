@@ -12,7 +12,7 @@ namespace distca {
 /// the second-level cache. A multiple of 48.
 int64_t forward_lanes(const AttentionShape& shape, int64_t element_bytes);
 
-/// Query lanes that the backward kernel lets share one. A multiple of 48.
+/// Query lanes that the backward kernel lets share one. A multiple of the group.
 int64_t backward_lanes(const AttentionShape& shape, int64_t element_bytes);
 
 /// Computes O and LSE of the tiles, on the calling thread.
@@ -25,9 +25,10 @@ struct PrivateGradients {
   A *dq = nullptr, *dk = nullptr, *dv = nullptr;
 };
 
-/// Adds the gradients of pieces, for one key/value head, on the calling thread.
+/// Computes the gradients of a segment for one key/value head, on the calling thread: every row of its runs
+/// is written.
 template <typename T>
-void backward_pieces(const AttentionBackward<T>& args, std::span<const GradientPiece> pieces, int64_t kv_head,
-                     const PrivateGradients<Accumulator<T>>& privates);
+void backward_segment(const AttentionBackward<T>& args, const BackwardSchedule& schedule, int64_t segment,
+                      int64_t kv_head, const PrivateGradients<Accumulator<T>>& privates);
 
 }  // namespace distca

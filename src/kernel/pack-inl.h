@@ -53,12 +53,24 @@ HWY_INLINE void zero_row(int64_t count, E* to) {
   for (; c < count; ++c) to[c] = 0;
 }
 
-/// Rows `stride` apart as a contiguous panel (padded_rows, padded).
+/// Rows of a panel, `stride` elements apart.
+template <typename E>
+struct Rows {
+  const E* data = nullptr;
+  int64_t stride = 0;
+};
+
+/// Rows `stride` apart, `padded_rows` of them can be read: the rows themselves where that is so already, else
+/// a contiguous copy in `memory` (padded_rows, padded).
 template <typename T, typename E = Accumulator<T>>
-HWY_INLINE void pack_rows(const T* from, int64_t stride, int64_t rows, int64_t padded_rows, int64_t dim,
-                          int64_t padded, E* to) {
-  for (int64_t r = 0; r < rows; ++r) copy_row(from + r * stride, dim, padded, E(1), to + r * padded);
-  zero_row((padded_rows - rows) * padded, to + rows * padded);
+HWY_INLINE Rows<E> pack_rows(const T* from, int64_t stride, int64_t rows, int64_t padded_rows, int64_t dim,
+                             int64_t padded, E* memory) {
+  if constexpr (std::is_same_v<T, E>) {
+    if (rows == padded_rows) return {from, stride};
+  }
+  for (int64_t r = 0; r < rows; ++r) copy_row(from + r * stride, dim, padded, E(1), memory + r * padded);
+  zero_row((padded_rows - rows) * padded, memory + rows * padded);
+  return {memory, padded};
 }
 
 /// The same rows as panels of R columns, each (panel_rows, R) and contiguous; the last is padded with zeros.
@@ -85,46 +97,39 @@ inline constexpr int64_t kBlock = (hn::MaxLanes(D()) * sizeof(hn::TFromD<D>) < 1
                                       ? 1
                                       : 16 / static_cast<int64_t>(sizeof(hn::TFromD<D>));
 
+/// A vector of blocks, block b from rows[b · kBlock] + column.
+template <class D, typename E = hn::TFromD<D>>
+HWY_INLINE hn::Vec<D> load_blocks(D d, const E* const* rows, int64_t column) {
+  if constexpr (hn::MaxLanes(d) * sizeof(E) <= 16) {
+    return hn::LoadU(d, rows[0] + column);
+  } else {
+#if HWY_TARGET != HWY_SCALAR
+    const hn::Half<D> half;
+    return hn::Combine(d, load_blocks(half, rows + hn::MaxLanes(half), column),
+                       load_blocks(half, rows, column));
+#endif
+  }
+}
+
+template <class D, typename E = hn::TFromD<D>>
+HWY_INLINE void store_blocks(hn::Vec<D> x, D d, E* const* rows, int64_t column) {
+  if constexpr (hn::MaxLanes(d) * sizeof(E) <= 16) {
+    hn::StoreU(x, d, rows[0] + column);
+  } else {
+#if HWY_TARGET != HWY_SCALAR
+    const hn::Half<D> half;
+    store_blocks(hn::LowerHalf(half, x), half, rows, column);
+    store_blocks(hn::UpperHalf(half, x), half, rows + hn::MaxLanes(half), column);
+#endif
+  }
+}
+
 #if HWY_TARGET == HWY_SCALAR
-
-template <class D, typename E = hn::TFromD<D>>
-HWY_INLINE hn::Vec<D> load_blocks(D d, const E* from, int64_t) {
-  return hn::LoadU(d, from);
-}
-
-template <class D, typename E = hn::TFromD<D>>
-HWY_INLINE void store_blocks(hn::Vec<D> x, D d, E* to, int64_t) {
-  hn::StoreU(x, d, to);
-}
 
 template <class D, class V>
 HWY_INLINE void transpose_blocks(D, V (&)[1]) {}
 
 #else
-
-/// A vector of 16-byte blocks, block b from from + b · stride.
-template <class D, typename E = hn::TFromD<D>>
-HWY_INLINE hn::Vec<D> load_blocks(D d, const E* from, int64_t stride) {
-  if constexpr (hn::MaxLanes(d) * sizeof(E) == 16) {
-    return hn::LoadU(d, from);
-  } else {
-    const hn::Half<D> half;
-    const int64_t blocks = hn::MaxLanes(half) * sizeof(E) / 16;
-    return hn::Combine(d, load_blocks(half, from + blocks * stride, stride), load_blocks(half, from, stride));
-  }
-}
-
-template <class D, typename E = hn::TFromD<D>>
-HWY_INLINE void store_blocks(hn::Vec<D> x, D d, E* to, int64_t stride) {
-  if constexpr (hn::MaxLanes(d) * sizeof(E) == 16) {
-    hn::StoreU(x, d, to);
-  } else {
-    const hn::Half<D> half;
-    const int64_t blocks = hn::MaxLanes(half) * sizeof(E) / 16;
-    store_blocks(hn::LowerHalf(half, x), half, to, stride);
-    store_blocks(hn::UpperHalf(half, x), half, to + blocks * stride, stride);
-  }
-}
 
 /// Transposes the square of elements that equal 16-byte blocks of the vectors form.
 template <class D, class V = hn::Vec<D>>
@@ -148,19 +153,17 @@ HWY_INLINE void transpose_blocks(D d, V (&x)[16 / sizeof(hn::TFromD<D>)]) {
 
 #endif
 
-/// to[c · lanes + lane] = factor · rows[lane · stride + c] for c < dim, a multiple of 16 bytes.
+/// to[c · lanes + lane] = factor · rows[lane][c] for c < dim, a multiple of kBlock.
 template <typename E>
-HWY_INLINE void lanes_from_rows(const E* HWY_RESTRICT rows, int64_t stride, int64_t lanes, int64_t dim,
-                                E factor, E* HWY_RESTRICT to) {
+HWY_INLINE void lanes_from_rows(const E* const* rows, int64_t lanes, int64_t dim, E factor,
+                                E* HWY_RESTRICT to) {
   const hn::ScalableTag<E> d;
   constexpr int64_t kLanes = hn::MaxLanes(d), kSide = kBlock<decltype(d)>;
   const auto scale = hn::Set(d, factor);
   for (int64_t lane = 0; lane < lanes; lane += kLanes) {
     for (int64_t c = 0; c < dim; c += kSide) {
       hn::Vec<decltype(d)> x[kSide];
-      for (int64_t i = 0; i < kSide; ++i) {
-        x[i] = load_blocks(d, rows + (lane + i) * stride + c, kSide * stride);
-      }
+      for (int64_t i = 0; i < kSide; ++i) x[i] = load_blocks(d, rows + lane + i, c);
       transpose_blocks(d, x);
       for (int64_t i = 0; i < kSide; ++i) {
         hn::StoreU(hn::Mul(x[i], scale), d, to + (c + i) * lanes + lane);
@@ -169,10 +172,10 @@ HWY_INLINE void lanes_from_rows(const E* HWY_RESTRICT rows, int64_t stride, int6
   }
 }
 
-/// rows[lane · stride + c] = factors[lane] · from[c · lanes + lane] for c < dim, a multiple of 16 bytes.
+/// rows[lane][c] = factors[lane] · from[c · lanes + lane] for c < dim, a multiple of kBlock.
 template <typename E>
 HWY_INLINE void rows_from_lanes(const E* HWY_RESTRICT from, int64_t lanes, int64_t dim, const E* factors,
-                                E* HWY_RESTRICT rows, int64_t stride) {
+                                E* const* rows) {
   const hn::ScalableTag<E> d;
   constexpr int64_t kLanes = hn::MaxLanes(d), kSide = kBlock<decltype(d)>;
   for (int64_t lane = 0; lane < lanes; lane += kLanes) {
@@ -183,9 +186,7 @@ HWY_INLINE void rows_from_lanes(const E* HWY_RESTRICT from, int64_t lanes, int64
         x[i] = hn::Mul(hn::LoadU(d, from + (c + i) * lanes + lane), scale);
       }
       transpose_blocks(d, x);
-      for (int64_t i = 0; i < kSide; ++i) {
-        store_blocks(x[i], d, rows + (lane + i) * stride + c, kSide * stride);
-      }
+      for (int64_t i = 0; i < kSide; ++i) store_blocks(x[i], d, rows + lane + i, c);
     }
   }
 }

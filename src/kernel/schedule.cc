@@ -96,19 +96,31 @@ Runs::iterator find_run(Runs& runs, int64_t begin) {
                           [](int64_t row, const RowTarget& run) { return row < run.end; });
 }
 
-/// Makes private those of a segment's runs that meet rows already taken, and takes the others.
-void assign_targets(Runs& runs, Runs& taken, Runs& privates, int64_t& private_rows) {
-  unite(runs);
-  for (RowTarget& run : runs) {
+/// Appends a segment's runs: makes private those that meet rows already taken, and takes the others.
+void append_segment(Runs& segment, Runs& taken, GradientRuns& gradients) {
+  unite(segment);
+  for (RowTarget& run : segment) {
     const auto met = find_run(taken, run.begin);
     if (met == taken.end() || met->begin >= run.end) continue;
-    run.private_row = private_rows;
-    private_rows += run.end - run.begin;
-    privates.push_back(run);
+    run.private_row = gradients.private_rows;
+    gradients.private_rows += run.end - run.begin;
   }
-  const auto taken_before = static_cast<std::ptrdiff_t>(taken.size());
-  for (const RowTarget& run : runs) taken.push_back({run.begin, run.end, -1});
-  if (taken_before > 0 || taken.size() > 1) unite(taken);
+  for (const RowTarget& run : segment) {
+    if (run.private_row < 0) taken.push_back(run);
+  }
+  unite(taken);
+  gradients.runs.insert(gradients.runs.end(), segment.begin(), segment.end());
+  gradients.first_of_segment.push_back(static_cast<int64_t>(gradients.runs.size()));
+}
+
+/// Rows [0, rows) that are in none of the runs.
+void find_untouched(const Runs& taken, int64_t rows, Runs& untouched) {
+  int64_t begin = 0;
+  for (const RowTarget& run : taken) {
+    if (run.begin > begin) untouched.push_back({begin, run.begin, -1});
+    begin = run.end;
+  }
+  if (rows > begin) untouched.push_back({begin, rows, -1});
 }
 
 /// Cuts the lanes of all tasks into pieces and runs of pieces of about equal cost.
@@ -117,11 +129,11 @@ void cut_segments(const AttentionShape& shape, std::span<const KernelTask> tasks
   const int64_t group = shape.heads / shape.kv_heads;
   int64_t total = 0;
   for (const KernelTask& task : tasks) total += visible_pairs(task, 0, task.q_len, shape.window_left);
-  int64_t done = 0, closed = 0, first_piece = 0;
+  int64_t done = 0, closed = 0;
+  schedule.first_of_segment.push_back(0);
   const auto close_segment = [&] {
     const auto end = static_cast<int64_t>(schedule.pieces.size());
-    if (end > first_piece) schedule.segments.push_back({first_piece, end});
-    first_piece = end;
+    if (end > schedule.first_of_segment.back()) schedule.first_of_segment.push_back(end);
   };
   for (size_t t = 0; t < tasks.size(); ++t) {
     const int64_t lanes = tasks[t].q_len * group;
@@ -132,7 +144,7 @@ void cut_segments(const AttentionShape& shape, std::span<const KernelTask> tasks
       done += visible_pairs(tasks[t], first, last, shape.window_left);
       const bool full = closed + 1 < segments && done >= total / segments * (closed + 1);
       if (!full && end < lanes) continue;
-      schedule.pieces.push_back({static_cast<int64_t>(t), begin, end, {}, {}});
+      schedule.pieces.push_back({static_cast<int64_t>(t), begin, end});
       begin = end;
       if (full) {
         ++closed;
@@ -143,39 +155,54 @@ void cut_segments(const AttentionShape& shape, std::span<const KernelTask> tasks
   close_segment();
 }
 
-}  // namespace
-
-void schedule_backward(const AttentionShape& shape, std::span<const KernelTask> tasks, int64_t segments,
-                       int64_t lane_grain, BackwardSchedule& schedule) {
-  const int64_t group = shape.heads / shape.kv_heads;
-  schedule.pieces.clear();
-  schedule.segments.clear();
-  schedule.private_q.clear();
-  schedule.private_kv.clear();
-  schedule.private_q_rows = schedule.private_kv_rows = 0;
-  cut_segments(shape, tasks, segments, lane_grain, schedule);
-  thread_local Runs q_runs, kv_runs, q_taken, kv_taken;
-  q_taken.clear();
-  kv_taken.clear();
-  for (const auto& segment : schedule.segments) {
-    q_runs.clear();
-    kv_runs.clear();
-    for (int64_t i = segment.begin; i < segment.end; ++i) {
-      const GradientPiece& piece = schedule.pieces[i];
-      const KernelTask& task = tasks[piece.task];
-      const auto [first, last] = rows_of_lanes(piece.lane_begin, piece.lane_end, group);
-      q_runs.push_back({task.q_row + first, task.q_row + last, -1});
-      if (task.kv_len > 0) kv_runs.push_back({task.kv_row, task.kv_row + task.kv_len, -1});
+/// Says for each piece which rows of one tensor it sums into. `rows_of` gives the rows of a piece, `run_of`
+/// the piece's place for the run that holds them.
+template <typename RowsOf>
+void place_runs(BackwardSchedule& schedule, int64_t rows, const RowsOf& rows_of,
+                int64_t GradientPiece::*run_of, GradientRuns& gradients) {
+  thread_local Runs segment, taken;
+  taken.clear();
+  gradients.runs.clear();
+  gradients.first_of_segment.assign(1, 0);
+  gradients.private_rows = 0;
+  gradients.untouched.clear();
+  for (int64_t s = 0; s < schedule.segments(); ++s) {
+    const auto pieces = std::span(schedule.pieces)
+                            .subspan(schedule.first_of_segment[s],
+                                     schedule.first_of_segment[s + 1] - schedule.first_of_segment[s]);
+    segment.clear();
+    for (const GradientPiece& piece : pieces) {
+      const RowTarget run = rows_of(piece);
+      if (run.end > run.begin) segment.push_back(run);
     }
-    assign_targets(q_runs, q_taken, schedule.private_q, schedule.private_q_rows);
-    assign_targets(kv_runs, kv_taken, schedule.private_kv, schedule.private_kv_rows);
-    for (int64_t i = segment.begin; i < segment.end; ++i) {
-      GradientPiece& piece = schedule.pieces[i];
-      const KernelTask& task = tasks[piece.task];
-      piece.q = *find_run(q_runs, task.q_row + piece.lane_begin / group);
-      if (task.kv_len > 0) piece.kv = *find_run(kv_runs, task.kv_row);
+    append_segment(segment, taken, gradients);
+    for (GradientPiece& piece : pieces) {
+      const RowTarget run = rows_of(piece);
+      piece.*run_of = run.end > run.begin ? find_run(segment, run.begin) - segment.begin() : -1;
     }
   }
+  find_untouched(taken, rows, gradients.untouched);
+}
+
+}  // namespace
+
+void schedule_backward(const AttentionShape& shape, std::span<const KernelTask> tasks, int64_t q_rows,
+                       int64_t kv_rows, int64_t segments, int64_t lane_grain, BackwardSchedule& schedule) {
+  const int64_t group = shape.heads / shape.kv_heads;
+  schedule.pieces.clear();
+  schedule.first_of_segment.clear();
+  cut_segments(shape, tasks, segments, lane_grain, schedule);
+  const auto q_of = [&](const GradientPiece& piece) {
+    const auto [first, last] = rows_of_lanes(piece.lane_begin, piece.lane_end, group);
+    const int64_t q_row = tasks[piece.task].q_row;
+    return RowTarget{q_row + first, q_row + last, -1};
+  };
+  const auto kv_of = [&](const GradientPiece& piece) {
+    const KernelTask& task = tasks[piece.task];
+    return RowTarget{task.kv_row, task.kv_row + task.kv_len, -1};
+  };
+  place_runs(schedule, q_rows, q_of, &GradientPiece::q, schedule.q);
+  place_runs(schedule, kv_rows, kv_of, &GradientPiece::kv, schedule.kv);
 }
 
 }  // namespace distca

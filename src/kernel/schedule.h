@@ -42,28 +42,36 @@ struct RowTarget {
   int64_t row(int64_t r) const;  // of the result or of the private copy
 };
 
-/// A part of a task whose gradients one thread computes.
+/// A part of a task whose gradients one thread computes. `q` and `kv` count the runs of its segment.
 struct GradientPiece {
   int64_t task = 0;
   int64_t lane_begin = 0, lane_end = 0;
-  RowTarget q, kv;
+  int64_t q = 0, kv = 0;
+};
+
+/// The gradients of one tensor's rows: which runs of rows each segment sums, one segment after the other.
+/// Runs of one segment are disjoint and in order. Those that meet rows of an earlier segment are private.
+struct GradientRuns {
+  std::vector<RowTarget> runs;
+  std::vector<int64_t> first_of_segment;  // and their number at the end
+  int64_t private_rows = 0;
+  std::vector<RowTarget> untouched;  // rows of the result that nobody writes
 };
 
 /// Backward: segments are runs of pieces of about equal work, the same for each key/value head. A segment
 /// that shares query or key rows with an earlier one sums them privately; private copies are added in the
 /// order of segments.
 struct BackwardSchedule {
-  struct Segment {
-    int64_t begin = 0, end = 0;  // pieces
-  };
   std::vector<GradientPiece> pieces;
-  std::vector<Segment> segments;
-  std::vector<RowTarget> private_q, private_kv;  // in the order of segments
-  int64_t private_q_rows = 0, private_kv_rows = 0;
+  std::vector<int64_t> first_of_segment;  // pieces, and their number at the end
+  GradientRuns q, kv;
+
+  int64_t segments() const { return static_cast<int64_t>(first_of_segment.size()) - 1; }
 };
 
-/// `segments` to aim at; `lane_grain` is what lanes of a task are cut in multiples of.
-void schedule_backward(const AttentionShape& shape, std::span<const KernelTask> tasks, int64_t segments,
-                       int64_t lane_grain, BackwardSchedule& schedule);
+/// `segments` to aim at; `lane_grain` is what lanes of a task are cut in multiples of, itself one of the
+/// group.
+void schedule_backward(const AttentionShape& shape, std::span<const KernelTask> tasks, int64_t q_rows,
+                       int64_t kv_rows, int64_t segments, int64_t lane_grain, BackwardSchedule& schedule);
 
 }  // namespace distca
