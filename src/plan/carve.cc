@@ -43,18 +43,28 @@ class DonorCarver {
 
   void take_flow(const Flow& flow) {
     int64_t left = flow.pairs, keys = flow.max_keys;
+    const size_t first = carving_.pieces.size();
     while (left > std::max<int64_t>(slack_, kTileRows * kTileRows / 2) && keys > 0) {
       Cut cut;
       if (!best_cut(flow.to, left, keys, cut)) break;
-      left -= take(cut, left);
-      keys -= cut.piece.keys();
+      left -= take(cut, left, keys - cut.piece.keys() >= kTileRows);
+      keys = flow.max_keys - keys_taken(first);
     }
   }
 
-  void take_everything(int32_t to) {
+  void take_everything(const Flow& flow) {
     pull(all_.size());
-    for (const Region& region : regions_) add_piece(whole(region, to));
-    regions_.clear();
+    int64_t keys = flow.max_keys;
+    std::vector<Region> left;
+    for (const Region& region : regions_) {
+      if (region.keys() > keys) {
+        left.push_back(region);
+        continue;
+      }
+      keys -= region.keys();
+      add_piece(whole(region, flow.to));
+    }
+    regions_ = std::move(left);
   }
 
   void finish() { carving_.touched = pulled_; }
@@ -102,7 +112,10 @@ class DonorCarver {
       rows = keys - rho * v;
       right = keys - v;
     }
-    if (right > static_cast<double>(max_keys)) rows = target / static_cast<double>(max_keys);
+    if (right > static_cast<double>(max_keys)) {
+      // A tile less wide and one higher than would just do, for the grid's sake.
+      rows = target / static_cast<double>(std::max(kTileRows, max_keys - kTileRows)) + kTileRows;
+    }
     offer(with_rows(region, to, rows, pairs));
     // Whole rows need no merge.
     if (region.left == 0 && region.keys() <= max_keys) {
@@ -134,6 +147,12 @@ class DonorCarver {
            piece.keys() * bytes_.kv();
   }
 
+  int64_t keys_taken(size_t first_piece) const {
+    int64_t keys = 0;
+    for (size_t i = first_piece; i < carving_.pieces.size(); ++i) keys += carving_.pieces[i].keys();
+    return keys;
+  }
+
   void add_piece(const Piece& piece) {
     carving_.pieces.push_back(piece);
     carving_.bytes += bytes_of(piece);
@@ -146,7 +165,7 @@ class DonorCarver {
   }
 
   /// Takes the cut, trimmed so that it misses `pairs` by little, and returns the pairs taken.
-  int64_t take(Cut& cut, int64_t pairs) {
+  int64_t take(Cut& cut, int64_t pairs, bool may_add_strip) {
     const Region region = regions_[cut.region];
     regions_.erase(regions_.begin() + static_cast<int64_t>(cut.region));
     Piece& piece = cut.piece;
@@ -157,10 +176,11 @@ class DonorCarver {
         piece.right = grid_down(piece.right - 1);
         taken = padded_pairs(piece);
       }
-      const int64_t below_diagonal = piece.bottom - std::max(piece.top, piece.right + kTileRows);
+      const int64_t below_diagonal =
+          !may_add_strip ? 0 : piece.bottom - std::max(piece.top, piece.right + kTileRows);
       strip_rows =
           std::clamp<int64_t>((pairs - taken + kTileRows * kTileRows / 2) / kTileRows / kTileRows * kTileRows,
-                              0, std::max<int64_t>(0, below_diagonal));
+                              0, grid_down(std::max<int64_t>(0, below_diagonal)));
     }
     add_piece(piece);
     add_region({region.shard, region.top, piece.top, region.left});
@@ -234,7 +254,7 @@ std::span<const Region> Carver::regions_of(int32_t rank) const {
 void Carver::carve(int32_t rank, std::span<const Flow> flows, bool everything, Carving& carving) const {
   DonorCarver donor(bytes_, slack_, regions_of(rank), carving);
   for (size_t i = 0; i < flows.size(); ++i) {
-    everything&& i + 1 == flows.size() ? donor.take_everything(flows[i].to) : donor.take_flow(flows[i]);
+    everything&& i + 1 == flows.size() ? donor.take_everything(flows[i]) : donor.take_flow(flows[i]);
   }
   donor.finish();
 }

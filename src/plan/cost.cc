@@ -76,6 +76,10 @@ int64_t TaskCost::picoseconds(const Task& task) const {
   return static_cast<int64_t>(seconds * 1e12 + 0.5);
 }
 
+int64_t TaskCost::of_tiles(int64_t tiles) const {
+  return tiles * (*this)(Task{0, {kTileRows * 64, kTileRows * 128}, {0, kTileRows}, 0}) / 64;
+}
+
 double exact_log2(double x) {
   int exponent = 0;
   double m = std::frexp(x, &exponent);  // [0.5, 1)

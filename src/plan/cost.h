@@ -28,6 +28,9 @@ class TaskCost {
 
   bool in_seconds() const { return table_ != nullptr; }
 
+  /// What so many tiles of 128 by 128 pairs cost, at the rate of a large task.
+  int64_t of_tiles(int64_t tiles) const;
+
   /// Query rows count as full tiles of 128. A full task costs what a causal one of equal rows and pairs does.
   int64_t operator()(const Task& task) const { return table_ ? picoseconds(task) : padded_pairs(task); }
 

@@ -25,7 +25,7 @@ Schedule::Schedule(const Layout& layout, const PlanOptions& options)
       options_(options),
       servers_(static_cast<size_t>(layout.ranks + options.dedicated)),
       pairs_per_load_(static_cast<size_t>(layout.ranks), 1) {
-  int64_t total = 0, raw_total = 0, padded_total = 0;
+  int64_t total = 0, padded_total = 0;
   std::vector<int64_t> largest(pairs_per_load_.size(), 0);
   for (const Shard& shard : layout.shards) {
     const Task task = home_task(shard);
@@ -33,32 +33,43 @@ Schedule::Schedule(const Layout& layout, const PlanOptions& options)
     const int64_t cost = options.cost(task), padded = padded_pairs(task), raw = pairs(task);
     servers_[home].load += cost;
     servers_[home].raw += raw;
-    servers_[home].kv_rows += shard.tokens.size();
+    servers_[home].kv_rows += shard.tokens.end;  // its own and the prefix it fetches
     if (padded > largest[home]) {
       largest[home] = padded;
       pairs_per_load_[home] = static_cast<double>(padded) / static_cast<double>(std::max<int64_t>(1, cost));
     }
     total += cost;
-    raw_total += raw;
     padded_total += padded;
   }
-  const auto count = static_cast<int32_t>(servers_.size());
-  const FinishTimes times = finish_times(total, count, options.speeds, options.ci, options.tolerance);
-  // Padding is no work where it can be measured, and causal pairs are to be even too where all servers are
-  // equal.
-  const bool even_raw =
+  even_pairs_ =
       !options.cost.in_seconds() && options.ci.empty() && options.speeds.empty() && options.tolerance >= 0.01;
-  const FinishTimes raw_times = finish_times(raw_total, count, {}, {}, options.tolerance);
-  for (size_t i = 0; i < servers_.size(); ++i) {
-    servers_[i].capacity = times.capacity[i];
-    if (even_raw) servers_[i].raw_capacity = raw_times.capacity[i];
-  }
-  best_finish_ = times.best;
-  margin_ = static_cast<int64_t>(times.best * options.tolerance * kMargin);
+  refresh_capacity();
   const double pairs_per_load =
       static_cast<double>(padded_total) / static_cast<double>(std::max<int64_t>(1, total));
   carver_ =
       Carver(layout, options.bytes, static_cast<int64_t>(static_cast<double>(margin_ / 2) * pairs_per_load));
+}
+
+void Schedule::refresh_capacity() {
+  int64_t total = 0, raw_total = 0;
+  for (const ScheduledServer& server : servers_) {
+    total += server.load;
+    raw_total += server.raw;
+  }
+  const auto count = static_cast<int32_t>(servers_.size());
+  const FinishTimes times = finish_times(total, count, options_.speeds, options_.ci, options_.tolerance);
+  const FinishTimes raw_times = finish_times(raw_total, count, {}, {}, options_.tolerance);
+  for (size_t i = 0; i < servers_.size(); ++i) {
+    servers_[i].capacity = times.capacity[i];
+    if (even_pairs_) servers_[i].raw_capacity = raw_times.capacity[i];
+  }
+  best_finish_ = times.best;
+  margin_ = static_cast<int64_t>(times.best * options_.tolerance * kMargin);
+}
+
+void Schedule::let_causal_pairs_be() {
+  even_pairs_ = false;
+  for (ScheduledServer& server : servers_) server.raw_capacity = INT64_MAX;
 }
 
 int64_t Schedule::excess(int32_t index, int64_t margin) const {
@@ -66,6 +77,15 @@ int64_t Schedule::excess(int32_t index, int64_t margin) const {
   const int64_t by_load = server.load - std::max<int64_t>(0, server.capacity - margin);
   if (server.raw_capacity == INT64_MAX) return by_load;
   return std::max(by_load, server.raw - std::max<int64_t>(0, server.raw_capacity - margin));
+}
+
+int64_t Schedule::key_room(int32_t index) const {
+  if (options_.kv_row_limit == 0) return INT64_MAX;
+  return options_.kv_row_limit - servers_[static_cast<size_t>(index)].kv_rows;
+}
+
+int64_t Schedule::room(int32_t index, int64_t margin) const {
+  return key_room(index) < kTileRows ? 0 : std::max<int64_t>(0, -excess(index, margin));
 }
 
 Donor& Schedule::donor_of_rank(int32_t rank) {
@@ -82,11 +102,22 @@ int64_t Schedule::pairs_of_load(int32_t rank, int64_t load) const {
   return static_cast<int64_t>(static_cast<double>(load) * pairs_per_load_[static_cast<size_t>(rank)]);
 }
 
+double Schedule::load_per_byte(const Donor& donor, int32_t server) const {
+  int64_t load = 0, bytes = 0;
+  for (const Piece& piece : donor.carving.pieces) {
+    if (piece.to != server) continue;
+    load += cost_of(piece);
+    bytes += piece.keys() * options_.bytes.kv();
+    if (!piece.strip) bytes += piece.rows() * (options_.bytes.q + options_.bytes.o);
+  }
+  return static_cast<double>(load) / static_cast<double>(std::max<int64_t>(1, bytes));
+}
+
 void Schedule::carve(const Donor& donor, Carving& carving) {
   const bool everything = server(donor.rank).capacity == 0;
   if (options_.kv_row_limit == 0) return carver_.carve(donor.rank, donor.flows, everything, carving);
   std::vector<Flow> flows = donor.flows;
-  for (Flow& flow : flows) flow.max_keys = options_.kv_row_limit - server(flow.to).kv_rows;
+  for (Flow& flow : flows) flow.max_keys = key_room(flow.to);
   carver_.carve(donor.rank, flows, everything, carving);
 }
 

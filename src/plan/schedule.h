@@ -45,14 +45,27 @@ class Schedule {
   /// Best common finish time, in the unit of loads.
   double best_finish() const { return best_finish_; }
 
+  /// Sets capacities from the total load there is now: cutting tiles apart adds to it.
+  void refresh_capacity();
+
+  /// From now on loads alone are to be even, not causal pairs beside them: padding may leave no way to both.
+  void let_causal_pairs_be();
+
   /// How far a server is above its capacity less `margin`; negative: the room it has.
   int64_t excess(int32_t server, int64_t margin) const;
+
+  /// Load that a server may still take, 0 if it may hold no more keys.
+  int64_t room(int32_t server, int64_t margin) const;
+  int64_t key_room(int32_t server) const;
 
   /// The donor of that rank, added if there is none.
   Donor& donor_of_rank(int32_t rank);
 
   /// Padded pairs of the rank's documents that make up `load`.
   int64_t pairs_of_load(int32_t rank, int64_t load) const;
+
+  /// Load that a donor moves to `server` for each byte that this ships.
+  double load_per_byte(const Donor& donor, int32_t server) const;
 
   /// Cuts a donor's flows into `carving`. Changes nothing else.
   void carve(const Donor& donor, Carving& carving);
@@ -76,6 +89,7 @@ class Schedule {
   std::vector<ScheduledServer> servers_;
   std::vector<Donor> donors_;
   std::vector<double> pairs_per_load_;  // of each rank's documents
+  bool even_pairs_ = false;
   double best_finish_ = 0;
   int64_t margin_ = 0;
   Carver carver_;

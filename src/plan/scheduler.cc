@@ -3,14 +3,17 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "plan/exchange.h"
+#include "plan/level.h"
 #include "plan/schedule.h"
 #include "plan/search.h"
+#include "plan/traffic.h"
 #include "plan/transport.h"
 
 namespace distca {
 namespace {
 
-constexpr int kRepairRounds = 16;
+constexpr int kRepairRounds = 4;
 
 void set_flows(Schedule& schedule, Donor& donor, const std::vector<Room>& flows) {
   for (const Room& flow : flows) {
@@ -26,7 +29,7 @@ void assign_all(Schedule& schedule) {
   for (int32_t i = 0; i < static_cast<int32_t>(schedule.servers().size()); ++i) {
     const int64_t over = schedule.excess(i, schedule.margin());
     if (over > 0) surplus.push_back({over, i});
-    if (over < 0) rooms.push_back({-over, i});
+    if (over < 0) rooms.push_back({schedule.room(i, schedule.margin()), i});
   }
   std::sort(surplus.begin(), surplus.end(), [](const Room& a, const Room& b) {
     return a.load != b.load ? a.load > b.load : a.server < b.server;
@@ -46,6 +49,7 @@ class Repair {
   void run() {
     for (int round = 0; round < kRepairRounds; ++round) {
       bool changed = false;
+      schedule_.refresh_capacity();
       for (int32_t i = 0; i < static_cast<int32_t>(schedule_.servers().size()); ++i) {
         if (schedule_.excess(i, 0) > 0) changed |= relieve(i);
       }
@@ -54,7 +58,7 @@ class Repair {
   }
 
  private:
-  int64_t room_of(int32_t server) const { return -schedule_.excess(server, schedule_.margin() / 2); }
+  int64_t room_of(int32_t server) const { return schedule_.room(server, schedule_.margin() / 2); }
 
   int32_t roomiest(int32_t except) const {
     int32_t best = -1;
@@ -74,7 +78,7 @@ class Repair {
     if (to < 0 || server >= schedule_.layout().ranks) return false;
     Donor& donor = schedule_.donor_of_rank(server);
     schedule_.withdraw(donor);
-    add_flow(donor, to, schedule_.pairs_of_load(server, over));
+    add_flow(donor, to, schedule_.pairs_of_load(server, over), -1);
     return cut(donor);
   }
 
@@ -87,12 +91,14 @@ class Repair {
     const int64_t moved = std::min(schedule_.pairs_of_load(donor.rank, over) + 1, flow->pairs);
     flow->pairs -= moved;
     if (flow->pairs == 0) donor.flows.erase(flow);
-    if (to >= 0 && to != donor.rank) add_flow(donor, to, moved);
+    if (to >= 0 && to != donor.rank) add_flow(donor, to, moved, server);
     return cut(donor);
   }
 
-  void add_flow(Donor& donor, int32_t to, int64_t pairs) {
+  /// To a recipient that the donor has already, if one has room, but not to `except`; else to `to`.
+  void add_flow(Donor& donor, int32_t to, int64_t pairs, int32_t except) {
     for (Flow& flow : donor.flows) {
+      if (flow.to == except) continue;
       if (flow.to != to && room_of(flow.to) < flow.pairs + pairs) continue;
       flow.pairs += pairs;
       return;
@@ -109,12 +115,68 @@ class Repair {
   Schedule& schedule_;
 };
 
-void report_shortfalls(const Schedule& schedule, PlanResult& result) {
+/// Takes back flows that move less load per byte than is asked for.
+void drop_poor_flows(Schedule& schedule, double min_gain) {
+  std::vector<Flow> kept;
+  for (Donor& donor : schedule.donors()) {
+    kept.clear();
+    for (const Flow& flow : donor.flows) {
+      const double gain = schedule.load_per_byte(donor, flow.to);
+      if (gain >= min_gain) kept.push_back(flow);
+    }
+    if (kept.size() == donor.flows.size()) continue;
+    schedule.withdraw(donor);
+    donor.flows = kept;
+    schedule.carve(donor, donor.carving);
+    schedule.apply(donor);
+  }
+}
+
+std::string why_short(const Schedule& schedule, int32_t server, int64_t over) {
+  const PlanOptions& options = schedule.options();
+  if (options.min_gain > 0) return "moving more would gain less than min_gain";
+  if (options.kv_row_limit > 0)
+    return format("no server has room for more keys under {} K/V rows", options.kv_row_limit);
+  if (schedule.pairs_of_load(std::min(server, schedule.layout().ranks - 1), over) <=
+      kTileRows * schedule.layout().tokens()) {
+    return format("tasks can't be cut finer than tiles of {} by {}", kTileRows, kTileRows);
+  }
+  return "no server has room for it";
+}
+
+void report_shortfalls(Schedule& schedule, PlanResult& result) {
+  const PlanOptions& options = schedule.options();
+  std::vector<int64_t> tasks(schedule.servers().size(), 0);
+  for (const Task& task : result.plan.tasks) ++tasks[static_cast<size_t>(task.server)];
   for (int32_t i = 0; i < result.plan.servers; ++i) {
-    const int64_t over = schedule.excess(i, 0);
+    const int64_t tiles = options.tolerance > 0 ? 0 : tasks[static_cast<size_t>(i)];
+    const int64_t over = schedule.excess(i, 0) - (tiles > 0 ? options.cost.of_tiles(tiles) : 0);
     if (over <= 0) continue;
+    const auto at = static_cast<size_t>(i);
+    const double finish =
+        (options.ci.empty() ? 0 : options.ci[at]) +
+        static_cast<double>(schedule.server(i).load) / (options.speeds.empty() ? 1 : options.speeds[at]);
     result.within_tolerance = false;
-    result.shortfalls.push_back(format("server {} computes {} more than its share", i, over));
+    result.shortfalls.push_back(format("server {} finishes at {} of the best common time: {}", i,
+                                       finish / schedule.best_finish(), why_short(schedule, i, over)));
+  }
+}
+
+/// Throws InputError that names the server which holds or ships more than it may.
+void check_limits(const Plan& plan, const PlanOptions& options) {
+  if (options.kv_row_limit == 0 && options.byte_limit == 0) return;
+  const Exchange exchange = make_exchange(plan);
+  const std::vector<int64_t> held = held_kv_rows(plan, exchange);
+  const Traffic traffic = planned_traffic(plan, exchange, options.bytes);
+  for (size_t i = 0; i < held.size(); ++i) {
+    DISTCA_CHECK_INPUT(options.kv_row_limit == 0 || held[i] <= options.kv_row_limit,
+                       "server {} would hold {} K/V rows, the limit is {}: raise it, or use more ranks", i,
+                       held[i], options.kv_row_limit);
+    const int64_t busy = std::max(traffic.ranks[i].send, traffic.ranks[i].receive);
+    DISTCA_CHECK_INPUT(
+        options.byte_limit == 0 || busy <= options.byte_limit,
+        "server {} would send or receive {} bytes, the limit is {}: raise it, or the tolerance", i, busy,
+        options.byte_limit);
   }
 }
 
@@ -128,9 +190,13 @@ PlanResult schedule(const Layout& layout, const PlanOptions& options) {
   const SearchCost cost = search(schedule, options.search_moves);
   result.cost_before_search = cost.before;
   result.cost = cost.after;
+  Repair(schedule).run();
+  if (options.min_gain > 0) drop_poor_flows(schedule, options.min_gain);
   result.plan = {layout, layout.ranks + options.dedicated, schedule.tasks()};
+  if (options.min_gain == 0) level(schedule, result.plan.tasks);
   result.plan.sort_tasks();
   report_shortfalls(schedule, result);
+  check_limits(result.plan, options);
   return result;
 }
 

@@ -188,7 +188,7 @@ class Search {
     rooms_.clear();
     for (const int32_t server : group_) {
       if (schedule_.server(server).donor >= 0) continue;
-      const int64_t room = -schedule_.excess(server, schedule_.margin());
+      const int64_t room = schedule_.room(server, schedule_.margin());
       if (room > 0) rooms_.push_back({room, server});
     }
     const bool done = share_out(surplus, donor);
@@ -239,6 +239,8 @@ class Search {
 
 }  // namespace
 
-SearchCost search(Schedule& schedule, int64_t moves) { return Search(schedule).run(moves); }
+SearchCost search(Schedule& schedule, int64_t moves) {
+  return Search(schedule).run(moves);
+}
 
 }  // namespace distca
