@@ -1,12 +1,23 @@
 #include "kernel/cpu.h"
 
 #include <algorithm>
+#include <functional>
 #include <vector>
 
 #include "kernel/cpu_tiles.h"
 #include "kernel/schedule.h"
 
 namespace distca {
+
+namespace {
+
+/// Hands the loop over by reference: a std::function would allocate a copy.
+template <typename Body>
+void run_loop(ThreadPool& pool, int64_t count, const Body& body) {
+  pool.run(count, std::cref(body));
+}
+
+}  // namespace
 
 template <typename T>
 void cpu_attention_forward(const AttentionForward<T>& args, ThreadPool& pool) {
@@ -15,7 +26,7 @@ void cpu_attention_forward(const AttentionForward<T>& args, ThreadPool& pool) {
   schedule_forward(args.shape, args.tasks, forward_lanes(args.shape, sizeof(Accumulator<T>)), pool.threads(),
                    schedule);
   const ForwardSchedule& work = schedule;
-  pool.run(static_cast<int64_t>(work.chunks.size()), [&args, &work](int64_t i, int) {
+  run_loop(pool, static_cast<int64_t>(work.chunks.size()), [&](int64_t i, int) {
     const auto& chunk = work.chunks[i];
     forward_tiles(args, std::span(work.tiles).subspan(chunk.begin, chunk.end - chunk.begin));
   });
@@ -43,7 +54,7 @@ template <typename A>
 void add_private(const GradientRuns& gradients, const A* from, A* to, int64_t rows, int64_t columns,
                  ThreadPool& pool) {
   if (gradients.private_rows == 0) return;
-  pool.run(iterations(rows), [=, &gradients](int64_t i, int) {
+  run_loop(pool, iterations(rows), [&](int64_t i, int) {
     for (const RowTarget& run : gradients.runs) {
       if (run.private_row < 0) continue;
       const int64_t begin = std::max(i * kRowsAtOnce, run.begin);
@@ -86,7 +97,7 @@ void cpu_attention_backward(const AttentionBackward<T>& args, ThreadPool& pool) 
   clear_untouched(work.q, args.dq, q_columns);
   clear_untouched(work.kv, args.dk, kv_columns);
   clear_untouched(work.kv, args.dv, kv_columns);
-  pool.run(work.segments() * shape.kv_heads, [&](int64_t i, int) {
+  run_loop(pool, work.segments() * shape.kv_heads, [&](int64_t i, int) {
     backward_segment(args, work, i % work.segments(), i / work.segments(), privates);
   });
   add_private(work.q, privates.dq, args.dq, args.q_rows, q_columns, pool);

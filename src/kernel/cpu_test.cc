@@ -1,7 +1,10 @@
 #include "kernel/cpu.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include "kernel/merge.h"
+#include "kernel/targets.h"
 #include "kernel/testing.h"
 
 namespace distca {
@@ -104,18 +107,268 @@ struct Compared {
   std::vector<double> lse, delta;
 };
 
-TEST(Cpu, RandomBatchesEqualReference) {
-  const std::vector<int64_t> head_dims = {64, 128, 96, 8, 40, 72, 13, 1};
-  for (uint64_t seed = 1; seed <= 48; ++seed) {
+void expect_random_batches_equal_reference(uint64_t seeds, int64_t longest) {
+  const std::vector<int64_t> head_dims = {64, 128, 96, 8, 40, 72, 13, 1, 256};
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     const int64_t kv_heads = 1 + seed % 3, group = std::vector<int64_t>{1, 4, 8, 2, 5}[seed % 5];
     const int64_t window = seed % 3 == 0 ? static_cast<int64_t>(seed % 40) : kNoWindow;
     const AttentionShape shape =
         make_shape(kv_heads * group, kv_heads, head_dims[seed % head_dims.size()], window);
-    const auto problem = make_problem<BFloat16>(shape, random_tasks(random, 6, 220), seed);
+    const auto problem = make_problem<BFloat16>(shape, random_tasks(random, 6, longest), seed);
     Compared(problem).expect_all_types(problem);
   }
+}
+
+TEST(Cpu, RandomBatchesEqualReference) {
+  expect_random_batches_equal_reference(48, 220);
+}
+
+TEST(Cpu, RandomBatchesEqualReferenceWithAvx2) {
+  if (!testing::with_target(HWY_AVX2, [] { expect_random_batches_equal_reference(27, 170); })) {
+    GTEST_SKIP() << "this machine has no AVX2";
+  }
+}
+
+TEST(Cpu, RandomBatchesEqualReferenceWithoutVectors) {
+  ASSERT_TRUE(testing::with_target(HWY_STATIC_TARGET, [] { expect_random_batches_equal_reference(9, 60); }));
+}
+
+KernelTask document(int64_t length) {
+  return {.q_len = length, .kv_len = length};
+}
+
+template <typename T>
+void run_forward(Problem<T>& p, int threads = 1) {
+  ThreadPool pool(threads);
+  cpu_attention_forward(p.forward(), pool);
+}
+
+template <typename T>
+void run_backward(Problem<T>& p, int threads = 1) {
+  ThreadPool pool(threads);
+  cpu_attention_backward(p.backward(), pool);
+}
+
+TEST(Cpu, ErrorsStaySmallOverEightThousandKeys) {
+  const AttentionShape shape = make_shape(2, 1, 64);
+  const KernelTask task{.q_len = 130, .q_pos = 8192 - 130, .kv_len = 8192};
+  Problem<double> expected = make_problem<double>(shape, {task}, 1);
+  Problem<float> p = convert<float>(expected);
+  expected = convert<double>(p);
+  reference_attention_forward(expected.forward());
+  fill_delta(expected);
+  reference_attention_backward(expected.backward());
+  run_forward(p);
+  fill_delta(p);
+  run_backward(p);
+  EXPECT_LE(error(p.o, expected.o), 3e-6);
+  EXPECT_LE(error(p.lse, expected.lse), 1e-6);
+  EXPECT_LE(error(p.dq, expected.dq), 5e-6);
+  EXPECT_LE(error(p.dk, expected.dk), 5e-6);
+  EXPECT_LE(error(p.dv, expected.dv), 5e-6);
+}
+
+TEST(Cpu, ScoresOfTenThousandPickTheirKeys) {
+  constexpr int64_t kLength = 200, kDim = 64;
+  AttentionShape shape = make_shape(4, 1, kDim);
+  shape.scale = 1;
+  Problem<float> p = make_problem<float>(shape, {document(kLength)}, 2);
+  std::fill(p.q.begin(), p.q.end(), 0.0f);
+  std::fill(p.k.begin(), p.k.end(), 0.0f);
+  // Key j scores 1e4 where j is a multiple of 3, else −1e4; the last head flips the sign.
+  for (int64_t i = 0; i < kLength; ++i) {
+    for (int64_t head = 0; head < 4; ++head) p.q[(i * 4 + head) * kDim + 5] = head == 3 ? -100 : 100;
+    p.k[i * kDim + 5] = i % 3 == 0 ? 100 : -100;
+  }
+  run_forward(p);
+  fill_delta(p);
+  run_backward(p);
+  for (int64_t i = 0; i < kLength; ++i) {
+    for (int64_t head = 0; head < 4; ++head) {
+      std::vector<int64_t> keys;
+      for (int64_t j = 0; j <= i; ++j) {
+        if ((j % 3 == 0) == (head != 3)) keys.push_back(j);
+      }
+      const bool all_low = keys.empty();  // the first row of the last head sees one low key only
+      if (all_low) keys.push_back(0);
+      EXPECT_FLOAT_EQ(p.lse[i * 4 + head], (all_low ? -1e4 : 1e4) + std::log(double(keys.size())));
+      for (int64_t d = 0; d < kDim; ++d) {
+        double mean = 0;
+        for (int64_t j : keys) mean += p.v[j * kDim + d] / double(keys.size());
+        EXPECT_NEAR(p.o[(i * 4 + head) * kDim + d], mean, 2e-6);
+      }
+    }
+  }
+  for (const auto& gradient : {p.dq, p.dk, p.dv}) {
+    for (float x : gradient) ASSERT_TRUE(std::isfinite(x));
+  }
+}
+
+TEST(Cpu, RowsWithOneKeyCopyItsValue) {
+  Problem<float> p = make_problem<float>(make_shape(4, 2, 64), {{.q_len = 70, .q_pos = 100, .kv_len = 1}}, 3);
+  run_forward(p);
+  for (int64_t row = 0; row < 70 * 4; ++row) {
+    for (int64_t d = 0; d < 64; ++d) EXPECT_EQ(p.o[row * 64 + d], p.v[row % 4 / 2 * 64 + d]);
+  }
+}
+
+TEST(Cpu, RowsWithoutKeysAndEmptyTasksGiveZeros) {
+  const std::vector<KernelTask> tasks = {{.q_len = 60, .kv_len = 30, .kv_pos = 50},
+                                         {.q_row = 60, .q_len = 5, .kv_row = 30, .o_row = 60},
+                                         {.q_row = 65, .kv_row = 30, .kv_len = 7, .o_row = 65}};
+  Problem<float> p = make_problem<float>(make_shape(4, 2, 64), tasks, 4);
+  run_forward(p);
+  for (int64_t row = 0; row < 65; ++row) {
+    if (row >= 50 && row < 60) continue;
+    for (int64_t head = 0; head < 4; ++head) {
+      EXPECT_EQ(p.lse[row * 4 + head], -std::numeric_limits<float>::infinity());
+      for (int64_t d = 0; d < 64; ++d) EXPECT_EQ(p.o[(row * 4 + head) * 64 + d], 0);
+    }
+  }
+  fill_delta(p);
+  run_backward(p);
+  for (const auto& gradient : {p.dq, p.dk, p.dv}) {
+    for (float x : gradient) ASSERT_TRUE(std::isfinite(x));
+  }
+  for (int64_t i = 0; i < 50 * 4 * 64; ++i) EXPECT_EQ(p.dq[i], 0);
+  for (int64_t i = 10 * 2 * 64; i < 37 * 2 * 64; ++i) EXPECT_EQ(p.dk[i], 0);
+}
+
+TEST(Cpu, AnEmptyBatchWritesZeroGradients) {
+  Problem<float> p = make_problem<float>(make_shape(4, 2, 64), {document(9)}, 5);
+  p.tasks.clear();
+  run_forward(p);
+  run_backward(p);
+  for (const auto& gradient : {p.dq, p.dk, p.dv}) {
+    for (float x : gradient) EXPECT_EQ(x, 0);
+  }
+}
+
+/// O and LSE bits of query `position` in a forward call over `tasks`; the row is o_row of the first task that
+/// holds it.
+std::vector<float> bits_of_row(const Problem<float>& whole, std::vector<KernelTask> tasks, int64_t position,
+                               int threads) {
+  Problem<float> p = whole;
+  int64_t o_rows = 0, row = -1;
+  for (KernelTask& task : tasks) {
+    task.o_row = o_rows;
+    o_rows += task.q_len;
+    const bool holds = task.q_pos <= position && position < task.q_pos + task.q_len;
+    if (row < 0 && holds) row = task.o_row + position - task.q_pos;
+  }
+  p.tasks = tasks;
+  p.o.assign(o_rows * p.shape.heads * p.shape.head_dim, 0);
+  p.lse.assign(o_rows * p.shape.heads, 0);
+  run_forward(p, threads);
+  const int64_t width = p.shape.heads * p.shape.head_dim;
+  std::vector<float> bits(p.o.begin() + row * width, p.o.begin() + (row + 1) * width);
+  bits.insert(bits.end(), p.lse.begin() + row * p.shape.heads, p.lse.begin() + (row + 1) * p.shape.heads);
+  return bits;
+}
+
+TEST(Cpu, BitsOfARowDependOnItsKeysAlone) {
+  constexpr int64_t kLength = 700;
+  for (const AttentionShape& shape :
+       {make_shape(4, 1, 64), make_shape(3, 3, 40), make_shape(2, 1, 128, 90)}) {
+    const Problem<float> whole = make_problem<float>(shape, {document(kLength)}, 6);
+    const auto rows = [](int64_t begin, int64_t end, int64_t keys) {
+      return KernelTask{.q_row = begin, .q_len = end - begin, .q_pos = begin, .kv_len = keys};
+    };
+    for (int64_t position : {0, 1, 63, 127, 128, 300, 511, 699}) {
+      SCOPED_TRACE(position);
+      const auto expected = bits_of_row(whole, {document(kLength)}, position, 1);
+      // Other threads; other rows; fewer keys beyond its own; other tasks before and after.
+      EXPECT_EQ(bits_of_row(whole, {document(kLength)}, position, 3), expected);
+      EXPECT_EQ(bits_of_row(whole, {rows(position, position + 1, position + 1)}, position, 1), expected);
+      const int64_t begin = std::max<int64_t>(0, position - 17), end = std::min(kLength, position + 5);
+      EXPECT_EQ(bits_of_row(whole, {rows(begin, end, end)}, position, 2), expected);
+      EXPECT_EQ(bits_of_row(whole, {rows(begin, end, kLength)}, position, 2), expected);
+      const KernelTask other{.q_row = 3, .q_len = 77, .q_pos = 5000, .kv_row = 20, .kv_len = 333};
+      EXPECT_EQ(bits_of_row(whole, {other, rows(begin, end, end), other}, position, 2), expected);
+    }
+  }
+}
+
+TEST(Cpu, ThreadsDoNotChangeGradients) {
+  std::mt19937_64 random(7);
+  std::vector<KernelTask> tasks = random_tasks(random, 9, 500);
+  tasks.push_back({.q_len = 900, .q_pos = 300, .kv_len = 1200, .o_row = 0});
+  Problem<float> one = make_problem<float>(make_shape(8, 2, 64), tasks, 7);
+  one.lse.assign(one.q_rows * 8, 3);
+  one.delta.assign(one.q_rows * 8, 0.25);
+  Problem<float> three = one;
+  run_backward(one, 1);
+  run_backward(three, 3);
+  EXPECT_EQ(one.dq, three.dq);
+  EXPECT_EQ(one.dk, three.dk);
+  EXPECT_EQ(one.dv, three.dv);
+}
+
+TEST(Cpu, SplittingKeysChangesRoundingOnly) {
+  constexpr int64_t kLength = 600, kHeads = 4, kDim = 64;
+  const AttentionShape shape = make_shape(kHeads, 2, kDim);
+  Problem<float> whole = make_problem<float>(shape, {document(kLength)}, 8);
+  run_forward(whole);
+  Problem<float> parts = whole;
+  const std::vector<int64_t> cuts = {0, 128, 131, 500, 600};
+  parts.tasks.clear();
+  for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+    parts.tasks.push_back({.q_len = kLength,
+                           .kv_row = cuts[i],
+                           .kv_len = cuts[i + 1] - cuts[i],
+                           .kv_pos = cuts[i],
+                           .o_row = static_cast<int64_t>(i) * kLength});
+  }
+  parts.o.assign(4 * whole.o.size(), 0);
+  parts.lse.assign(4 * whole.lse.size(), 0);
+  run_forward(parts);
+  std::vector<int64_t> offsets = {0}, part_rows;
+  for (int64_t row = 0; row < kLength; ++row) {
+    for (int64_t part = 0; part < 4; ++part) part_rows.push_back(part * kLength + row);
+    offsets.push_back(static_cast<int64_t>(part_rows.size()));
+  }
+  std::vector<float> o(whole.o.size()), lse(whole.lse.size());
+  merge_partials(kLength, offsets.data(), part_rows.data(), kHeads, kDim, parts.o.data(), parts.lse.data(),
+                 o.data(), lse.data());
+  EXPECT_LE(error(o, whole.o), 3e-6);
+  EXPECT_LE(error(lse, whole.lse), 1e-6);
+  fill_delta(whole);
+  run_backward(whole);
+  parts.lse = whole.lse;
+  parts.delta = whole.delta;
+  run_backward(parts);
+  EXPECT_LE(error(parts.dq, whole.dq), 3e-6);
+  EXPECT_LE(error(parts.dk, whole.dk), 3e-6);
+  EXPECT_LE(error(parts.dv, whole.dv), 3e-6);
+}
+
+TEST(Cpu, ReadsAndWritesRowsBeyondTwoToThe31Elements) {
+  constexpr int64_t kRow = (int64_t{1} << 31) / 64 + 12345;  // × 64 columns
+  const AttentionShape shape = make_shape(1, 1, 64);
+  Problem<float> near = make_problem<float>(shape, {document(150)}, 9);
+  run_forward(near);
+  // Only the pages that are touched take memory.
+  const size_t bytes = (kRow + 150) * 64 * sizeof(float);
+  const auto reserve = [&] {
+    void* memory =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return memory == MAP_FAILED ? nullptr : static_cast<float*>(memory);
+  };
+  float* far[5] = {reserve(), reserve(), reserve(), reserve(), reserve()};
+  for (float* memory : far) {
+    if (memory == nullptr) GTEST_SKIP() << "no address space for tensors of 8 GiB";
+  }
+  std::copy(near.q.begin(), near.q.end(), far[0] + kRow * 64);
+  std::copy(near.k.begin(), near.k.end(), far[1] + kRow * 64);
+  std::copy(near.v.begin(), near.v.end(), far[2] + kRow * 64);
+  const KernelTask task{.q_row = kRow, .q_len = 150, .kv_row = kRow, .kv_len = 150, .o_row = kRow};
+  ThreadPool pool(1);
+  cpu_attention_forward<float>({shape, std::span(&task, 1), far[0], far[1], far[2], far[3], far[4]}, pool);
+  EXPECT_TRUE(std::equal(near.o.begin(), near.o.end(), far[3] + kRow * 64));
+  EXPECT_TRUE(std::equal(near.lse.begin(), near.lse.end(), far[4] + kRow));
+  for (float* memory : far) munmap(memory, bytes);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "hwy/targets.h"
 #include "kernel/attention.h"
 #include "kernel/bfloat16.h"
 #include "kernel/reference.h"
@@ -91,6 +92,19 @@ Problem<To> convert(const Problem<From>& from) {
   copy(from.v, to.v);
   copy(from.dout, to.dout);
   return to;
+}
+
+/// Runs `body` with the CPU kernel compiled for one instruction set (a HWY_… target); false where this
+/// machine lacks it.
+template <typename Body>
+bool with_target(int64_t target, const Body& body) {
+  if ((hwy::SupportedTargets() & target) == 0) return false;
+  hwy::SetSupportedTargetsForTest(target);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  body();
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  return true;
 }
 
 /// Largest difference over the largest entry of `expected`. Equal infinities differ by 0; NaN is infinitely
