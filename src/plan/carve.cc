@@ -17,14 +17,14 @@ int64_t grid_nearest(int64_t position) {
 }
 
 /// The whole region as a piece.
-Piece whole(const Region& region, int32_t to) {
+Cutout whole(const Region& region, int32_t to) {
   return {region.shard, to, region.top, region.bottom, region.left, region.bottom};
 }
 
 /// One way to take a flow from a region.
 struct Cut {
   size_t region = 0;
-  Piece piece;
+  Cutout piece;
   int64_t pairs = 0, bytes = 0;
 };
 
@@ -86,7 +86,7 @@ class DonorCarver {
   void consider(size_t index, int32_t to, int64_t pairs, int64_t max_keys, Cut& best, bool& found,
                 bool& full) {
     const Region& region = regions_[index];
-    const auto offer = [&](const Piece& piece) {
+    const auto offer = [&](const Cutout& piece) {
       if (piece.keys() > max_keys || piece.keys() <= 0 || piece.rows() <= 0) return;
       const Cut cut{index, piece, padded_pairs(piece), bytes_of(piece)};
       const bool is_full = cut.pairs >= pairs - std::max(slack_, kTileRows * cut.piece.rows());
@@ -99,7 +99,7 @@ class DonorCarver {
       found = true;
       full = is_full;
     };
-    const Piece all = whole(region, to);
+    const Cutout all = whole(region, to);
     const int64_t region_pairs = padded_pairs(all);
     if (region_pairs <= pairs + slack_) return offer(all);
     const auto keys = static_cast<double>(region.keys()), target = static_cast<double>(pairs);
@@ -124,7 +124,7 @@ class DonorCarver {
   }
 
   /// The piece of about `rows` rows and as many keys as its pairs need.
-  Piece with_rows(const Region& region, int32_t to, double rows, int64_t pairs) const {
+  Cutout with_rows(const Region& region, int32_t to, double rows, int64_t pairs) const {
     int64_t top = grid_nearest(region.bottom - static_cast<int64_t>(rows));
     if (top >= region.bottom) top = grid_down(region.bottom - 1);
     top = std::max(top, region.top);
@@ -135,14 +135,14 @@ class DonorCarver {
     if (keys > above) {
       keys = above + height - std::sqrt(std::max(0.0, height * height - 2 * (target - height * above)));
     }
-    Piece piece{region.shard, to, top, region.bottom, region.left, 0};
+    Cutout piece{region.shard, to, top, region.bottom, region.left, 0};
     piece.right = region.left + static_cast<int64_t>(keys);
     piece.right =
         std::min(std::max(grid_nearest(piece.right), grid_down(region.left) + kTileRows), region.bottom);
     return piece;
   }
 
-  int64_t bytes_of(const Piece& piece) const {
+  int64_t bytes_of(const Cutout& piece) const {
     return piece.rows() * (bytes_.q + bytes_.o + (piece.partial() ? bytes_.lse : 0)) +
            piece.keys() * bytes_.kv();
   }
@@ -153,7 +153,7 @@ class DonorCarver {
     return keys;
   }
 
-  void add_piece(const Piece& piece) {
+  void add_piece(const Cutout& piece) {
     carving_.pieces.push_back(piece);
     carving_.bytes += bytes_of(piece);
   }
@@ -168,7 +168,7 @@ class DonorCarver {
   int64_t take(Cut& cut, int64_t pairs, bool may_add_strip) {
     const Region region = regions_[cut.region];
     regions_.erase(regions_.begin() + static_cast<int64_t>(cut.region));
-    Piece& piece = cut.piece;
+    Cutout& piece = cut.piece;
     int64_t taken = cut.pairs;
     int64_t strip_rows = 0;
     if (piece.right < piece.bottom && std::abs(taken - pairs) > slack_) {
@@ -189,8 +189,8 @@ class DonorCarver {
       add_region({region.shard, piece.top, piece.bottom, piece.right});
       return taken;
     }
-    const Piece strip{piece.shard, piece.to, strip_top, piece.bottom, piece.right, piece.right + kTileRows,
-                      true};
+    const Cutout strip{piece.shard, piece.to, strip_top, piece.bottom, piece.right, piece.right + kTileRows,
+                       true};
     carving_.pieces.push_back(strip);
     carving_.bytes += strip.keys() * bytes_.kv();
     add_region({region.shard, piece.top, strip_top, piece.right});
@@ -207,7 +207,7 @@ class DonorCarver {
 };
 
 template <typename Visit>
-void visit_tasks(const Piece& piece, Visit visit) {
+void visit_tasks(const Cutout& piece, Visit visit) {
   if (piece.right <= piece.top || piece.right >= piece.bottom) {
     visit(Span{piece.top, piece.bottom}, Span{piece.left, piece.right});
     return;
@@ -259,17 +259,17 @@ void Carver::carve(int32_t rank, std::span<const Flow> flows, bool everything, C
   donor.finish();
 }
 
-int64_t padded_pairs(const Piece& piece) {
+int64_t padded_pairs(const Cutout& piece) {
   int64_t sum = 0;
   visit_tasks(piece, [&](Span q, Span kv) { sum += padded_pairs(Task{0, q, kv, 0}); });
   return sum;
 }
 
-int64_t pairs(const Piece& piece) {
+int64_t pairs(const Cutout& piece) {
   return pairs(Task{0, {piece.top, piece.bottom}, {piece.left, piece.right}, 0});
 }
 
-void add_tasks(const Piece& piece, int32_t doc, std::vector<Task>& tasks) {
+void add_tasks(const Cutout& piece, int32_t doc, std::vector<Task>& tasks) {
   visit_tasks(piece, [&](Span q, Span kv) { tasks.push_back({doc, q, kv, piece.to}); });
 }
 

@@ -27,7 +27,7 @@ struct Region {
 };
 
 /// Queries [top, bottom) of a shard against keys [left, right) under the causal mask, for server `to`.
-struct Piece {
+struct Cutout {
   int32_t shard = 0, to = 0;
   int64_t top = 0, bottom = 0, left = 0, right = 0;
   bool strip = false;  // its rows are among those of the piece before, for the same server
@@ -47,7 +47,7 @@ struct Flow {
 
 /// A donor's regions cut: pieces for others, the regions that were touched and what is left of them.
 struct Carving {
-  std::vector<Piece> pieces;
+  std::vector<Cutout> pieces;
   std::vector<Region> rest;  // of the first `touched` regions of the donor
   size_t touched = 0;
   int64_t bytes = 0;  // what shipping the pieces costs
@@ -77,10 +77,10 @@ class Carver {
 };
 
 /// Padded pairs of a piece, cut into tasks as add_tasks does.
-int64_t padded_pairs(const Piece& piece);
-int64_t pairs(const Piece& piece);
+int64_t padded_pairs(const Cutout& piece);
+int64_t pairs(const Cutout& piece);
 
 /// The one or two tasks that compute a piece.
-void add_tasks(const Piece& piece, int32_t doc, std::vector<Task>& tasks);
+void add_tasks(const Cutout& piece, int32_t doc, std::vector<Task>& tasks);
 
 }  // namespace distca

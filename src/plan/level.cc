@@ -29,11 +29,8 @@ Split split_at(const Task& task, int64_t top, int64_t right) {
 
 class Leveler {
  public:
-  Leveler(Schedule& schedule, std::vector<Task>& tasks)
-      : schedule_(schedule),
-        cost_(schedule.options().cost),
-        tasks_(tasks),
-        of_server_(schedule.servers().size()) {
+  Leveler(Draft& draft, std::vector<Task>& tasks)
+      : draft_(draft), cost_(draft.options().cost), tasks_(tasks), of_server_(draft.servers().size()) {
     for (size_t i = 0; i < tasks.size(); ++i) of_server_[static_cast<size_t>(tasks[i].server)].push_back(i);
   }
 
@@ -41,7 +38,7 @@ class Leveler {
     std::vector<bool> stuck(of_server_.size(), false);
     const size_t steps = 8 * of_server_.size() + 64;
     for (size_t step = 0; step < steps; ++step) {
-      schedule_.refresh_capacity();
+      draft_.refresh_capacity();
       const int32_t from = most(stuck, 1), to = most({}, -1);
       if (from < 0 || to < 0) return;
       if (!relieve(from, to)) stuck[static_cast<size_t>(from)] = true;
@@ -51,10 +48,10 @@ class Leveler {
  private:
   int64_t over(int32_t server) const {
     // With no tolerance a server may be off by a tile for every task.
-    const int64_t tiles = schedule_.options().tolerance > 0
+    const int64_t tiles = draft_.options().tolerance > 0
                               ? 0
                               : static_cast<int64_t>(of_server_[static_cast<size_t>(server)].size());
-    return schedule_.excess(server, 0) - (tiles > 0 ? cost_.of_tiles(tiles) : 0);
+    return draft_.excess(server, 0) - (tiles > 0 ? cost_.of_tiles(tiles) : 0);
   }
 
   /// The server with the largest excess (sign 1) or room (sign -1) above 0, or -1.
@@ -62,7 +59,7 @@ class Leveler {
     int32_t best = -1;
     int64_t largest = 0;
     for (int32_t i = 0; i < static_cast<int32_t>(of_server_.size()); ++i) {
-      const int64_t value = sign > 0 ? over(i) : schedule_.room(i, 0);
+      const int64_t value = sign > 0 ? over(i) : draft_.room(i, 0);
       if (value <= largest || (!skip.empty() && skip[static_cast<size_t>(i)])) continue;
       largest = value;
       best = i;
@@ -71,7 +68,7 @@ class Leveler {
   }
 
   bool relieve(int32_t from, int32_t to) {
-    const int64_t want = schedule_.excess(from, 0), room = -schedule_.excess(to, 0);
+    const int64_t want = draft_.excess(from, 0), room = -draft_.excess(to, 0);
     best_moved_ = 0;
     for (const size_t i : of_server_[static_cast<size_t>(from)]) {
       const Task& task = tasks_[i];
@@ -135,7 +132,7 @@ class Leveler {
   void offer(size_t i, const Split& split, int64_t want, int64_t room, int32_t to) {
     const int64_t moved = moved_load(split);
     if (moved <= 0 || moved > std::max(room, best_allowed(want, room))) return;
-    if (split.moved.kv.size() > schedule_.key_room(to)) return;
+    if (split.moved.kv.size() > draft_.key_room(to)) return;
     const int64_t price = 4 * split.moved.q.size() + split.moved.kv.size();
     const bool enough = moved >= want, best_enough = best_moved_ >= want;
     const bool better = best_moved_ == 0 || (enough && !best_enough) ||
@@ -151,8 +148,8 @@ class Leveler {
   static int64_t best_allowed(int64_t want, int64_t room) { return room + want - 1; }
 
   void apply(int32_t to) {
-    ScheduledServer& from = schedule_.server(best_.moved.server);
-    ScheduledServer& target = schedule_.server(to);
+    DraftServer& from = draft_.server(best_.moved.server);
+    DraftServer& target = draft_.server(to);
     const Task before = tasks_[best_task_];
     std::vector<size_t>& list = of_server_[static_cast<size_t>(before.server)];
     from.load -= cost_(before);
@@ -172,7 +169,7 @@ class Leveler {
     target.kv_rows += best_.moved.kv.size();
   }
 
-  Schedule& schedule_;
+  Draft& draft_;
   const TaskCost& cost_;
   std::vector<Task>& tasks_;
   std::vector<std::vector<size_t>> of_server_;
@@ -183,19 +180,19 @@ class Leveler {
 
 }  // namespace
 
-void level(Schedule& schedule, std::vector<Task>& tasks) {
+void level(Draft& draft, std::vector<Task>& tasks) {
   const auto all_fit = [&] {
-    schedule.refresh_capacity();
-    for (int32_t i = 0; i < static_cast<int32_t>(schedule.servers().size()); ++i) {
-      if (schedule.excess(i, 0) > 0) return false;
+    draft.refresh_capacity();
+    for (int32_t i = 0; i < static_cast<int32_t>(draft.servers().size()); ++i) {
+      if (draft.excess(i, 0) > 0) return false;
     }
     return true;
   };
   if (all_fit()) return;
-  Leveler leveler(schedule, tasks);
+  Leveler leveler(draft, tasks);
   leveler.run();
   if (all_fit()) return;
-  schedule.let_causal_pairs_be();
+  draft.let_causal_pairs_be();
   leveler.run();
 }
 

@@ -5,12 +5,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/schedule.h"
+#include "plan/draft.h"
 
 namespace distca {
 
-/// Changes `tasks`, which are the schedule's, and the schedule's loads with them. Steps are bounded by the
+/// Changes `tasks`, which are the draft's, and the draft's loads with them. Steps are bounded by the
 /// number of servers; a server that no step can relieve keeps what it has.
-void level(Schedule& schedule, std::vector<Task>& tasks);
+void level(Draft& draft, std::vector<Task>& tasks);
 
 }  // namespace distca

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "plan/draft.h"
 #include "plan/exchange.h"
 #include "plan/level.h"
-#include "plan/schedule.h"
 #include "plan/search.h"
 #include "plan/traffic.h"
 #include "plan/transport.h"
@@ -15,21 +15,21 @@ namespace {
 
 constexpr int kRepairRounds = 4;
 
-void set_flows(Schedule& schedule, Donor& donor, const std::vector<Room>& flows) {
+void set_flows(Draft& draft, Donor& donor, const std::vector<Room>& flows) {
   for (const Room& flow : flows) {
-    donor.flows.push_back({flow.server, schedule.pairs_of_load(donor.rank, flow.load)});
+    donor.flows.push_back({flow.server, draft.pairs_of_load(donor.rank, flow.load)});
   }
-  schedule.carve(donor, donor.carving);
-  schedule.apply(donor);
+  draft.carve(donor, donor.carving);
+  draft.apply(donor);
 }
 
 /// Transport: donors by surplus, the largest first.
-void assign_all(Schedule& schedule) {
+void assign_all(Draft& draft) {
   std::vector<Room> surplus, rooms, flows;
-  for (int32_t i = 0; i < static_cast<int32_t>(schedule.servers().size()); ++i) {
-    const int64_t over = schedule.excess(i, schedule.margin());
+  for (int32_t i = 0; i < static_cast<int32_t>(draft.servers().size()); ++i) {
+    const int64_t over = draft.excess(i, draft.margin());
     if (over > 0) surplus.push_back({over, i});
-    if (over < 0) rooms.push_back({schedule.room(i, schedule.margin()), i});
+    if (over < 0) rooms.push_back({draft.room(i, draft.margin()), i});
   }
   std::sort(surplus.begin(), surplus.end(), [](const Room& a, const Room& b) {
     return a.load != b.load ? a.load > b.load : a.server < b.server;
@@ -38,32 +38,32 @@ void assign_all(Schedule& schedule) {
   for (const Room& donor : surplus) {
     flows.clear();
     recipients.take(donor.load, flows);
-    set_flows(schedule, schedule.donor_of_rank(donor.server), flows);
+    set_flows(draft, draft.donor_of_rank(donor.server), flows);
   }
 }
 
 class Repair {
  public:
-  explicit Repair(Schedule& schedule) : schedule_(schedule) {}
+  explicit Repair(Draft& draft) : draft_(draft) {}
 
   void run() {
     for (int round = 0; round < kRepairRounds; ++round) {
       bool changed = false;
-      schedule_.refresh_capacity();
-      for (int32_t i = 0; i < static_cast<int32_t>(schedule_.servers().size()); ++i) {
-        if (schedule_.excess(i, 0) > 0) changed |= relieve(i);
+      draft_.refresh_capacity();
+      for (int32_t i = 0; i < static_cast<int32_t>(draft_.servers().size()); ++i) {
+        if (draft_.excess(i, 0) > 0) changed |= relieve(i);
       }
       if (!changed) return;
     }
   }
 
  private:
-  int64_t room_of(int32_t server) const { return schedule_.room(server, schedule_.margin() / 2); }
+  int64_t room_of(int32_t server) const { return draft_.room(server, draft_.margin() / 2); }
 
   int32_t roomiest(int32_t except) const {
     int32_t best = -1;
     int64_t most = 0;
-    for (int32_t i = 0; i < static_cast<int32_t>(schedule_.servers().size()); ++i) {
+    for (int32_t i = 0; i < static_cast<int32_t>(draft_.servers().size()); ++i) {
       if (i == except || room_of(i) <= most) continue;
       most = room_of(i);
       best = i;
@@ -72,23 +72,23 @@ class Repair {
   }
 
   bool relieve(int32_t server) {
-    const int64_t over = schedule_.excess(server, schedule_.margin());
+    const int64_t over = draft_.excess(server, draft_.margin());
     const int32_t to = roomiest(server);
-    if (!schedule_.server(server).from.empty()) return take_back(server, over, to);
-    if (to < 0 || server >= schedule_.layout().ranks) return false;
-    Donor& donor = schedule_.donor_of_rank(server);
-    schedule_.withdraw(donor);
-    add_flow(donor, to, schedule_.pairs_of_load(server, over), -1);
+    if (!draft_.server(server).from.empty()) return take_back(server, over, to);
+    if (to < 0 || server >= draft_.layout().ranks) return false;
+    Donor& donor = draft_.donor_of_rank(server);
+    draft_.withdraw(donor);
+    add_flow(donor, to, draft_.pairs_of_load(server, over), -1);
     return cut(donor);
   }
 
   /// The last donor that gave to `server` gives less to it, and to another what it can't keep.
   bool take_back(int32_t server, int64_t over, int32_t to) {
-    Donor& donor = schedule_.donor(schedule_.server(server).from.back());
-    schedule_.withdraw(donor);
+    Donor& donor = draft_.donor(draft_.server(server).from.back());
+    draft_.withdraw(donor);
     const auto flow =
         std::find_if(donor.flows.begin(), donor.flows.end(), [&](const Flow& f) { return f.to == server; });
-    const int64_t moved = std::min(schedule_.pairs_of_load(donor.rank, over) + 1, flow->pairs);
+    const int64_t moved = std::min(draft_.pairs_of_load(donor.rank, over) + 1, flow->pairs);
     flow->pairs -= moved;
     if (flow->pairs == 0) donor.flows.erase(flow);
     if (to >= 0 && to != donor.rank) add_flow(donor, to, moved, server);
@@ -107,58 +107,58 @@ class Repair {
   }
 
   bool cut(Donor& donor) {
-    schedule_.carve(donor, donor.carving);
-    schedule_.apply(donor);
+    draft_.carve(donor, donor.carving);
+    draft_.apply(donor);
     return true;
   }
 
-  Schedule& schedule_;
+  Draft& draft_;
 };
 
 /// Takes back flows that move less load per byte than is asked for.
-void drop_poor_flows(Schedule& schedule, double min_gain) {
+void drop_poor_flows(Draft& draft, double min_gain) {
   std::vector<Flow> kept;
-  for (Donor& donor : schedule.donors()) {
+  for (Donor& donor : draft.donors()) {
     kept.clear();
     for (const Flow& flow : donor.flows) {
-      const double gain = schedule.load_per_byte(donor, flow.to);
+      const double gain = draft.load_per_byte(donor, flow.to);
       if (gain >= min_gain) kept.push_back(flow);
     }
     if (kept.size() == donor.flows.size()) continue;
-    schedule.withdraw(donor);
+    draft.withdraw(donor);
     donor.flows = kept;
-    schedule.carve(donor, donor.carving);
-    schedule.apply(donor);
+    draft.carve(donor, donor.carving);
+    draft.apply(donor);
   }
 }
 
-std::string why_short(const Schedule& schedule, int32_t server, int64_t over) {
-  const PlanOptions& options = schedule.options();
+std::string why_short(const Draft& draft, int32_t server, int64_t over) {
+  const PlanOptions& options = draft.options();
   if (options.min_gain > 0) return "moving more would gain less than min_gain";
   if (options.kv_row_limit > 0)
     return format("no server has room for more keys under {} K/V rows", options.kv_row_limit);
-  if (schedule.pairs_of_load(std::min(server, schedule.layout().ranks - 1), over) <=
-      kTileRows * schedule.layout().tokens()) {
+  if (draft.pairs_of_load(std::min(server, draft.layout().ranks - 1), over) <=
+      kTileRows * draft.layout().tokens()) {
     return format("tasks can't be cut finer than tiles of {} by {}", kTileRows, kTileRows);
   }
   return "no server has room for it";
 }
 
-void report_shortfalls(Schedule& schedule, PlanResult& result) {
-  const PlanOptions& options = schedule.options();
-  std::vector<int64_t> tasks(schedule.servers().size(), 0);
+void report_shortfalls(Draft& draft, PlanResult& result) {
+  const PlanOptions& options = draft.options();
+  std::vector<int64_t> tasks(draft.servers().size(), 0);
   for (const Task& task : result.plan.tasks) ++tasks[static_cast<size_t>(task.server)];
   for (int32_t i = 0; i < result.plan.servers; ++i) {
     const int64_t tiles = options.tolerance > 0 ? 0 : tasks[static_cast<size_t>(i)];
-    const int64_t over = schedule.excess(i, 0) - (tiles > 0 ? options.cost.of_tiles(tiles) : 0);
+    const int64_t over = draft.excess(i, 0) - (tiles > 0 ? options.cost.of_tiles(tiles) : 0);
     if (over <= 0) continue;
     const auto at = static_cast<size_t>(i);
     const double finish =
         (options.ci.empty() ? 0 : options.ci[at]) +
-        static_cast<double>(schedule.server(i).load) / (options.speeds.empty() ? 1 : options.speeds[at]);
+        static_cast<double>(draft.server(i).load) / (options.speeds.empty() ? 1 : options.speeds[at]);
     result.within_tolerance = false;
     result.shortfalls.push_back(format("server {} finishes at {} of the best common time: {}", i,
-                                       finish / schedule.best_finish(), why_short(schedule, i, over)));
+                                       finish / draft.best_finish(), why_short(draft, i, over)));
   }
 }
 
@@ -183,19 +183,19 @@ void check_limits(const Plan& plan, const PlanOptions& options) {
 }  // namespace
 
 PlanResult schedule(const Layout& layout, const PlanOptions& options) {
-  Schedule schedule(layout, options);
-  assign_all(schedule);
-  Repair(schedule).run();
+  Draft draft(layout, options);
+  assign_all(draft);
+  Repair(draft).run();
   PlanResult result;
-  const SearchCost cost = search(schedule, options.search_moves);
+  const SearchCost cost = search(draft, options.search_moves);
   result.cost_before_search = cost.before;
   result.cost = cost.after;
-  Repair(schedule).run();
-  if (options.min_gain > 0) drop_poor_flows(schedule, options.min_gain);
-  result.plan = {layout, layout.ranks + options.dedicated, schedule.tasks()};
-  if (options.min_gain == 0) level(schedule, result.plan.tasks);
+  Repair(draft).run();
+  if (options.min_gain > 0) drop_poor_flows(draft, options.min_gain);
+  result.plan = {layout, layout.ranks + options.dedicated, draft.tasks()};
+  if (options.min_gain == 0) level(draft, result.plan.tasks);
   result.plan.sort_tasks();
-  report_shortfalls(schedule, result);
+  report_shortfalls(draft, result);
   check_limits(result.plan, options);
   return result;
 }

@@ -17,18 +17,17 @@ constexpr double kHeat = 0.02;
 
 class Search {
  public:
-  explicit Search(Schedule& schedule)
-      : schedule_(schedule), random_(kSeed), touched_(schedule.servers().size(), false) {
+  explicit Search(Draft& draft) : draft_(draft), random_(kSeed), touched_(draft.servers().size(), false) {
     busy_bound_ = bound_of_busiest_donor();
-    for (int32_t i = 0; i < static_cast<int32_t>(schedule.servers().size()); ++i) {
-      if (schedule.excess(i, schedule.margin()) < 0 && schedule.server(i).donor < 0) recipients_.push_back(i);
+    for (int32_t i = 0; i < static_cast<int32_t>(draft.servers().size()); ++i) {
+      if (draft.excess(i, draft.margin()) < 0 && draft.server(i).donor < 0) recipients_.push_back(i);
     }
   }
 
   SearchCost run(int64_t moves) {
     SearchCost result{cost_now(), 0};
     result.after = result.before;
-    const std::vector<Donor>& donors = schedule_.donors();
+    const std::vector<Donor>& donors = draft_.donors();
     if (donors.empty() || recipients_.empty() || recipients_.size() + donors.size() < 3) return result;
     const double heat = kHeat * static_cast<double>(total_bytes()) / static_cast<double>(donors.size());
     int64_t cost = 0, best = 0;
@@ -54,22 +53,22 @@ class Search {
   };
 
   int64_t busy(int32_t server) const {
-    const ScheduledServer& s = schedule_.server(server);
+    const DraftServer& s = draft_.server(server);
     return std::max(s.send, s.receive);
   }
 
   int64_t total_bytes() const {
     int64_t sum = 0;
-    for (const Donor& donor : schedule_.donors()) sum += donor.carving.bytes;
+    for (const Donor& donor : draft_.donors()) sum += donor.carving.bytes;
     return sum;
   }
 
   /// What the donor that gives most must send at the cheapest: of 2 · sqrt((Q + O) · KV · F) bytes, 3/4 go
   /// out.
   int64_t bound_of_busiest_donor() const {
-    const RowBytes& bytes = schedule_.options().bytes;
+    const RowBytes& bytes = draft_.options().bytes;
     double most = 0;
-    for (const Donor& donor : schedule_.donors()) {
+    for (const Donor& donor : draft_.donors()) {
       double sum = 0;
       for (const Flow& flow : donor.flows) sum += std::sqrt(static_cast<double>(flow.pairs));
       most = std::max(most, sum);
@@ -92,7 +91,7 @@ class Search {
 
   int64_t cost_now() const {
     int64_t sum = total_bytes();
-    for (int32_t i = 0; i < static_cast<int32_t>(schedule_.servers().size()); ++i) sum += penalty(i);
+    for (int32_t i = 0; i < static_cast<int32_t>(draft_.servers().size()); ++i) sum += penalty(i);
     return sum;
   }
 
@@ -107,12 +106,12 @@ class Search {
     for (const int32_t server : group_) touched_[static_cast<size_t>(server)] = false;
     group_.clear();
     givers_.clear();
-    const auto donors = static_cast<int64_t>(schedule_.donors().size());
+    const auto donors = static_cast<int64_t>(draft_.donors().size());
     add_giver(static_cast<int32_t>(random_.between(0, donors - 1)));
     const int64_t wanted = random_.between(1, 3);
     for (int64_t i = random_.between(0, 2); i > 0; --i) touch(pick(recipients_));
     for (size_t i = 0; i < group_.size() && static_cast<int64_t>(givers_.size()) < wanted; ++i) {
-      const std::vector<int32_t>& from = schedule_.server(group_[i]).from;
+      const std::vector<int32_t>& from = draft_.server(group_[i]).from;
       if (!from.empty()) add_giver(pick(from));
     }
     if (givers_.size() == 1 && donors > 1) add_giver(static_cast<int32_t>(random_.between(0, donors - 1)));
@@ -121,13 +120,13 @@ class Search {
   void add_giver(int32_t donor) {
     if (std::find(givers_.begin(), givers_.end(), donor) != givers_.end()) return;
     givers_.push_back(donor);
-    touch(schedule_.donor(donor).rank);
-    for (const Flow& flow : schedule_.donor(donor).flows) touch(flow.to);
+    touch(draft_.donor(donor).rank);
+    for (const Flow& flow : draft_.donor(donor).flows) touch(flow.to);
   }
 
   int32_t pick(const std::vector<int32_t>& list) { return list[random_.below(list.size())]; }
 
-  /// Changes the schedule if that costs at most `threshold` more, and returns whether it did.
+  /// Changes the draft if that costs at most `threshold` more, and returns whether it did.
   bool attempt(int64_t threshold, int64_t& change) {
     choose_group();
     for (size_t i = givers_.size(); i > 1; --i) {
@@ -138,8 +137,8 @@ class Search {
     withdraw_givers();
     bool fits = true;
     size_t done = 0;
-    for (; done < givers_.size() && fits; ++done) fits = assign(schedule_.donor(givers_[done]));
-    for (const int32_t server : group_) fits = fits && schedule_.excess(server, 0) <= 0;
+    for (; done < givers_.size() && fits; ++done) fits = assign(draft_.donor(givers_[done]));
+    for (const int32_t server : group_) fits = fits && draft_.excess(server, 0) <= 0;
     if (fits) {
       change = penalty_of_group() + bytes_of_givers() - before;
       if (change <= threshold && change != 0) {
@@ -148,25 +147,25 @@ class Search {
       }
     }
     for (size_t i = 0; i < givers_.size(); ++i) {
-      if (i < done) schedule_.withdraw(schedule_.donor(givers_[i]));
-      restore(schedule_.donor(givers_[i]), saved_[i]);
+      if (i < done) draft_.withdraw(draft_.donor(givers_[i]));
+      restore(draft_.donor(givers_[i]), saved_[i]);
     }
     return false;
   }
 
   int64_t bytes_of_givers() const {
     int64_t sum = 0;
-    for (const int32_t giver : givers_) sum += schedule_.donor(giver).carving.bytes;
+    for (const int32_t giver : givers_) sum += draft_.donor(giver).carving.bytes;
     return sum;
   }
 
-  /// Takes the givers out of the schedule, in random order, and keeps how they were in `saved_`.
+  /// Takes the givers out of the draft, in random order, and keeps how they were in `saved_`.
   void withdraw_givers() {
     for (size_t i = givers_.size(); i > 1; --i) std::swap(givers_[i - 1], givers_[random_.below(i)]);
     saved_.resize(givers_.size());
     for (size_t i = 0; i < givers_.size(); ++i) {
-      Donor& donor = schedule_.donor(givers_[i]);
-      schedule_.withdraw(donor);
+      Donor& donor = draft_.donor(givers_[i]);
+      draft_.withdraw(donor);
       saved_[i].donor = givers_[i];
       std::swap(saved_[i].flows, donor.flows);
       std::swap(saved_[i].carving, donor.carving);
@@ -178,22 +177,22 @@ class Search {
   void restore(Donor& donor, Change& saved) {
     std::swap(donor.flows, saved.flows);
     std::swap(donor.carving, saved.carving);
-    schedule_.apply(donor);
+    draft_.apply(donor);
   }
 
   /// Gives the donor's surplus to recipients of the group.
   bool assign(Donor& donor) {
-    const int64_t surplus = schedule_.excess(donor.rank, schedule_.margin());
+    const int64_t surplus = draft_.excess(donor.rank, draft_.margin());
     if (surplus <= 0) return true;
     rooms_.clear();
     for (const int32_t server : group_) {
-      if (schedule_.server(server).donor >= 0) continue;
-      const int64_t room = schedule_.room(server, schedule_.margin());
+      if (draft_.server(server).donor >= 0) continue;
+      const int64_t room = draft_.room(server, draft_.margin());
       if (room > 0) rooms_.push_back({room, server});
     }
     const bool done = share_out(surplus, donor);
-    schedule_.carve(donor, donor.carving);
-    schedule_.apply(donor);
+    draft_.carve(donor, donor.carving);
+    draft_.apply(donor);
     return done;
   }
 
@@ -204,7 +203,7 @@ class Search {
       Rooms recipients(rooms_);
       const int64_t left = recipients.take(surplus, flows_);
       for (const Room& flow : flows_)
-        donor.flows.push_back({flow.server, schedule_.pairs_of_load(donor.rank, flow.load)});
+        donor.flows.push_back({flow.server, draft_.pairs_of_load(donor.rank, flow.load)});
       return left == 0;
     }
     while (surplus > 0 && !rooms_.empty()) {
@@ -213,7 +212,7 @@ class Search {
         at = static_cast<size_t>(std::max_element(rooms_.begin(), rooms_.end()) - rooms_.begin());
       }
       const int64_t load = std::min(surplus, rooms_[at].load);
-      donor.flows.push_back({rooms_[at].server, schedule_.pairs_of_load(donor.rank, load)});
+      donor.flows.push_back({rooms_[at].server, draft_.pairs_of_load(donor.rank, load)});
       surplus -= load;
       rooms_.erase(rooms_.begin() + static_cast<int64_t>(at));
     }
@@ -222,13 +221,13 @@ class Search {
 
   void roll_back() {
     for (; !journal_.empty(); journal_.pop_back()) {
-      Donor& donor = schedule_.donor(journal_.back().donor);
-      schedule_.withdraw(donor);
+      Donor& donor = draft_.donor(journal_.back().donor);
+      draft_.withdraw(donor);
       restore(donor, journal_.back());
     }
   }
 
-  Schedule& schedule_;
+  Draft& draft_;
   Random random_;
   std::vector<bool> touched_;
   std::vector<int32_t> recipients_, group_, givers_;
@@ -239,8 +238,8 @@ class Search {
 
 }  // namespace
 
-SearchCost search(Schedule& schedule, int64_t moves) {
-  return Search(schedule).run(moves);
+SearchCost search(Draft& draft, int64_t moves) {
+  return Search(draft).run(moves);
 }
 
 }  // namespace distca

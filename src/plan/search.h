@@ -1,20 +1,20 @@
-// Search over schedules: a few donors and recipients at a time are assigned anew, and what costs less is
-// kept.
+// Search over drafts of a plan: a few donors and recipients at a time are assigned anew, and what costs less
+// is kept.
 #pragma once
 
 #include <cstdint>
 
-#include "plan/schedule.h"
+#include "plan/draft.h"
 
 namespace distca {
 
-/// What a schedule costs, in bytes: those of all pieces, and for every server that sends or receives more
+/// What a draft costs, in bytes: those of all pieces, and for every server that sends or receives more
 /// than the donor that gives most must send at the cheapest, the square of the excess over that bound.
 struct SearchCost {
   int64_t before = 0, after = 0;
 };
 
-/// Tries `moves` changes, the same on every machine. The schedule never costs more afterwards.
-SearchCost search(Schedule& schedule, int64_t moves);
+/// Tries `moves` changes, the same on every machine. The draft never costs more afterwards.
+SearchCost search(Draft& draft, int64_t moves);
 
 }  // namespace distca

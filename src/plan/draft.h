@@ -1,4 +1,4 @@
-// A schedule in the making: who gives which pairs to whom, cut out of the donors' documents, and what that
+// A plan in the making: who gives which pairs to whom, cut out of the donors' documents, and what that
 // does to every server's load and traffic. The scheduler and its search change it donor by donor.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace distca {
 
-struct ScheduledServer {
+struct DraftServer {
   int64_t load = 0, raw = 0;  // of what it computes now: cost, and causal pairs
   int64_t capacity = 0;       // load that keeps the tolerance
   int64_t raw_capacity = INT64_MAX;
@@ -27,17 +27,17 @@ struct Donor {
   Carving carving;
 };
 
-class Schedule {
+class Draft {
  public:
-  Schedule(const Layout& layout, const PlanOptions& options);
+  Draft(const Layout& layout, const PlanOptions& options);
 
   const Layout& layout() const { return layout_; }
   const PlanOptions& options() const { return options_; }
   const Carver& carver() const { return carver_; }
-  std::vector<ScheduledServer>& servers() { return servers_; }
+  std::vector<DraftServer>& servers() { return servers_; }
   std::vector<Donor>& donors() { return donors_; }
-  ScheduledServer& server(int32_t index) { return servers_[static_cast<size_t>(index)]; }
-  const ScheduledServer& server(int32_t index) const { return servers_[static_cast<size_t>(index)]; }
+  DraftServer& server(int32_t index) { return servers_[static_cast<size_t>(index)]; }
+  const DraftServer& server(int32_t index) const { return servers_[static_cast<size_t>(index)]; }
   Donor& donor(int32_t index) { return donors_[static_cast<size_t>(index)]; }
 
   /// Load that is left unused, so that the grid's rounding needs no repair.
@@ -74,19 +74,19 @@ class Schedule {
   void apply(const Donor& donor) { count(donor, 1); }
   void withdraw(const Donor& donor) { count(donor, -1); }
 
-  /// Tasks of the schedule, in no order.
+  /// Tasks of the draft, in no order.
   std::vector<Task> tasks() const;
 
  private:
   void count(const Donor& donor, int64_t sign);
-  void count_region(ScheduledServer& server, const Region& region, int64_t sign) const;
-  void count_keys(const Piece& piece, int64_t sign);
-  int64_t cost_of(const Piece& piece) const;
+  void count_region(DraftServer& server, const Region& region, int64_t sign) const;
+  void count_keys(const Cutout& piece, int64_t sign);
+  int64_t cost_of(const Cutout& piece) const;
   int32_t doc_of(int32_t shard) const { return layout_.shards[static_cast<size_t>(shard)].doc; }
 
   const Layout& layout_;
   const PlanOptions& options_;
-  std::vector<ScheduledServer> servers_;
+  std::vector<DraftServer> servers_;
   std::vector<Donor> donors_;
   std::vector<double> pairs_per_load_;  // of each rank's documents
   bool even_pairs_ = false;

@@ -1,4 +1,4 @@
-#include "plan/schedule.h"
+#include "plan/draft.h"
 
 #include <algorithm>
 
@@ -20,7 +20,7 @@ Task task_of(const Region& region, int32_t doc, int32_t server) {
 
 }  // namespace
 
-Schedule::Schedule(const Layout& layout, const PlanOptions& options)
+Draft::Draft(const Layout& layout, const PlanOptions& options)
     : layout_(layout),
       options_(options),
       servers_(static_cast<size_t>(layout.ranks + options.dedicated)),
@@ -50,9 +50,9 @@ Schedule::Schedule(const Layout& layout, const PlanOptions& options)
       Carver(layout, options.bytes, static_cast<int64_t>(static_cast<double>(margin_ / 2) * pairs_per_load));
 }
 
-void Schedule::refresh_capacity() {
+void Draft::refresh_capacity() {
   int64_t total = 0, raw_total = 0;
-  for (const ScheduledServer& server : servers_) {
+  for (const DraftServer& server : servers_) {
     total += server.load;
     raw_total += server.raw;
   }
@@ -67,28 +67,28 @@ void Schedule::refresh_capacity() {
   margin_ = static_cast<int64_t>(times.best * options_.tolerance * kMargin);
 }
 
-void Schedule::let_causal_pairs_be() {
+void Draft::let_causal_pairs_be() {
   even_pairs_ = false;
-  for (ScheduledServer& server : servers_) server.raw_capacity = INT64_MAX;
+  for (DraftServer& server : servers_) server.raw_capacity = INT64_MAX;
 }
 
-int64_t Schedule::excess(int32_t index, int64_t margin) const {
-  const ScheduledServer& server = servers_[static_cast<size_t>(index)];
+int64_t Draft::excess(int32_t index, int64_t margin) const {
+  const DraftServer& server = servers_[static_cast<size_t>(index)];
   const int64_t by_load = server.load - std::max<int64_t>(0, server.capacity - margin);
   if (server.raw_capacity == INT64_MAX) return by_load;
   return std::max(by_load, server.raw - std::max<int64_t>(0, server.raw_capacity - margin));
 }
 
-int64_t Schedule::key_room(int32_t index) const {
+int64_t Draft::key_room(int32_t index) const {
   if (options_.kv_row_limit == 0) return INT64_MAX;
   return options_.kv_row_limit - servers_[static_cast<size_t>(index)].kv_rows;
 }
 
-int64_t Schedule::room(int32_t index, int64_t margin) const {
+int64_t Draft::room(int32_t index, int64_t margin) const {
   return key_room(index) < kTileRows ? 0 : std::max<int64_t>(0, -excess(index, margin));
 }
 
-Donor& Schedule::donor_of_rank(int32_t rank) {
+Donor& Draft::donor_of_rank(int32_t rank) {
   int32_t& index = server(rank).donor;
   if (index < 0) {
     index = static_cast<int32_t>(donors_.size());
@@ -97,14 +97,14 @@ Donor& Schedule::donor_of_rank(int32_t rank) {
   return donor(index);
 }
 
-int64_t Schedule::pairs_of_load(int32_t rank, int64_t load) const {
+int64_t Draft::pairs_of_load(int32_t rank, int64_t load) const {
   if (!options_.cost.in_seconds()) return load;
   return static_cast<int64_t>(static_cast<double>(load) * pairs_per_load_[static_cast<size_t>(rank)]);
 }
 
-double Schedule::load_per_byte(const Donor& donor, int32_t server) const {
+double Draft::load_per_byte(const Donor& donor, int32_t server) const {
   int64_t load = 0, bytes = 0;
-  for (const Piece& piece : donor.carving.pieces) {
+  for (const Cutout& piece : donor.carving.pieces) {
     if (piece.to != server) continue;
     load += cost_of(piece);
     bytes += piece.keys() * options_.bytes.kv();
@@ -113,7 +113,7 @@ double Schedule::load_per_byte(const Donor& donor, int32_t server) const {
   return static_cast<double>(load) / static_cast<double>(std::max<int64_t>(1, bytes));
 }
 
-void Schedule::carve(const Donor& donor, Carving& carving) {
+void Draft::carve(const Donor& donor, Carving& carving) {
   const bool everything = server(donor.rank).capacity == 0;
   if (options_.kv_row_limit == 0) return carver_.carve(donor.rank, donor.flows, everything, carving);
   std::vector<Flow> flows = donor.flows;
@@ -121,13 +121,13 @@ void Schedule::carve(const Donor& donor, Carving& carving) {
   carver_.carve(donor.rank, flows, everything, carving);
 }
 
-void Schedule::count(const Donor& donor, int64_t sign) {
-  ScheduledServer& home = server(donor.rank);
+void Draft::count(const Donor& donor, int64_t sign) {
+  DraftServer& home = server(donor.rank);
   const auto regions = carver_.regions_of(donor.rank);
   for (size_t i = 0; i < donor.carving.touched; ++i) count_region(home, regions[i], -sign);
   for (const Region& region : donor.carving.rest) count_region(home, region, sign);
-  for (const Piece& piece : donor.carving.pieces) {
-    ScheduledServer& to = server(piece.to);
+  for (const Cutout& piece : donor.carving.pieces) {
+    DraftServer& to = server(piece.to);
     to.load += sign * cost_of(piece);
     to.raw += sign * pairs(piece);
     count_keys(piece, sign);
@@ -149,16 +149,16 @@ void Schedule::count(const Donor& donor, int64_t sign) {
   }
 }
 
-void Schedule::count_region(ScheduledServer& server, const Region& region, int64_t sign) const {
+void Draft::count_region(DraftServer& server, const Region& region, int64_t sign) const {
   const Task task = task_of(region, 0, 0);
   server.load += sign * options_.cost(task);
   server.raw += sign * pairs(task);
 }
 
 /// Keys come from the homes of the document's shards, and are free where the server is one.
-void Schedule::count_keys(const Piece& piece, int64_t sign) {
+void Draft::count_keys(const Cutout& piece, int64_t sign) {
   const int32_t doc = doc_of(piece.shard);
-  ScheduledServer& to = server(piece.to);
+  DraftServer& to = server(piece.to);
   auto shard = layout_.shards.begin() + piece.shard;
   while (shard->tokens.begin > piece.left) --shard;
   for (; shard != layout_.shards.end() && shard->doc == doc && shard->tokens.begin < piece.right; ++shard) {
@@ -171,7 +171,7 @@ void Schedule::count_keys(const Piece& piece, int64_t sign) {
   }
 }
 
-int64_t Schedule::cost_of(const Piece& piece) const {
+int64_t Draft::cost_of(const Cutout& piece) const {
   if (!options_.cost.in_seconds()) return padded_pairs(piece);
   std::vector<Task> tasks;
   add_tasks(piece, 0, tasks);
@@ -180,7 +180,7 @@ int64_t Schedule::cost_of(const Piece& piece) const {
   return cost;
 }
 
-std::vector<Task> Schedule::tasks() const {
+std::vector<Task> Draft::tasks() const {
   std::vector<Task> tasks;
   tasks.reserve(layout_.shards.size() + 8 * donors_.size());
   for (int32_t rank = 0; rank < layout_.ranks; ++rank) {
@@ -189,7 +189,7 @@ std::vector<Task> Schedule::tasks() const {
     if (index >= 0) {
       const Carving& carving = donors_[static_cast<size_t>(index)].carving;
       touched = carving.touched;
-      for (const Piece& piece : carving.pieces) add_tasks(piece, doc_of(piece.shard), tasks);
+      for (const Cutout& piece : carving.pieces) add_tasks(piece, doc_of(piece.shard), tasks);
       for (const Region& region : carving.rest) tasks.push_back(task_of(region, doc_of(region.shard), rank));
     }
     for (const Region& region : carver_.regions_of(rank).subspan(touched)) {
