@@ -1,0 +1,9 @@
+#include "plan/layout.h"
+
+#include "fuzz.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  return distca::fuzz(data, size, [](std::string_view bytes) {
+    distca::pack_documents(distca::parse_documents(bytes, "input"));
+  });
+}
