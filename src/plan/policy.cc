@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "plan/free_layout.h"
 #include "plan/scheduler.h"
 
 namespace distca {
@@ -60,6 +61,11 @@ std::string name_of(Policy policy) {
 
 PlanResult make_plan(const Layout& layout, const PlanOptions& options) {
   check(layout, options);
+  if (options.layout == LayoutKind::kFree) {
+    PlanOptions fixed = options;
+    fixed.layout = LayoutKind::kFixed;
+    return make_plan(best_free_layout(layout.doc_lengths, layout.ranks, options), fixed);
+  }
   switch (options.policy) {
     case Policy::kNone:
       return {plan_at_home(layout, options.dedicated), true, {}, 0, 0};

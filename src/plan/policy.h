@@ -25,8 +25,14 @@ enum class Policy {
 Policy policy_named(const std::string& name);
 std::string name_of(Policy policy);
 
+enum class LayoutKind {
+  kFixed,  // documents stay where they are
+  kFree,   // documents may change rank before the step (plan/free_layout.h)
+};
+
 struct PlanOptions {
   Policy policy = Policy::kCad;
+  LayoutKind layout = LayoutKind::kFixed;
   double tolerance = 0.02;  // a server may finish this much after the best common finish time
   TaskCost cost;            // of tasks: padded pairs, or picoseconds
   RowBytes bytes = row_bytes({});
@@ -48,8 +54,9 @@ struct PlanResult {
   int64_t cost = 0;
 };
 
-/// Policies `none` and `cad` on a given layout. The result is valid. Throws InputError for options that
-/// contradict each other or the layout, and where a limit can't be kept.
+/// A plan for documents on their ranks. With a free layout, or a policy that packs documents itself, the
+/// plan's layout is another than the one given, over the same ranks. The result is valid. Throws InputError
+/// for options that contradict each other or the layout, and where a limit can't be kept.
 PlanResult make_plan(const Layout& layout, const PlanOptions& options);
 
 }  // namespace distca
