@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "attend/cpu_kernels.h"
+#include "attend/flash_kernel.h"
 #include "base/check.h"
 
 namespace distca {
@@ -17,7 +18,9 @@ struct Registered {
 struct Registry {
   std::mutex mutex;
   std::vector<Registered> kernels = {{"cpu", at::kCPU, make_cpu_kernel},
-                                     {"reference", at::kCPU, make_reference_kernel}};
+                                     {"reference", at::kCPU, make_reference_kernel},
+                                     {"pytorch", at::kCPU, make_pytorch_kernel},
+                                     {"flash", at::kCUDA, make_flash_kernel}};
 };
 
 Registry& registry() {
