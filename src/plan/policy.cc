@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "plan/baselines.h"
 #include "plan/free_layout.h"
 #include "plan/scheduler.h"
 
@@ -34,13 +35,15 @@ void check(const Layout& layout, const PlanOptions& options) {
 }
 
 /// Every rank computes the queries it is home to.
-Plan plan_at_home(const Layout& layout, int32_t dedicated) {
-  Plan plan{layout, layout.ranks + dedicated, {}};
-  for (const Shard& shard : layout.shards) {
-    plan.tasks.push_back({shard.doc, shard.tokens, {0, shard.tokens.end}, shard.home});
+PlanResult at_home(Layout layout, int32_t dedicated) {
+  PlanResult result;
+  const int32_t servers = layout.ranks + dedicated;
+  result.plan = {std::move(layout), servers, {}};
+  for (const Shard& shard : result.plan.layout.shards) {
+    result.plan.tasks.push_back({shard.doc, shard.tokens, {0, shard.tokens.end}, shard.home});
   }
-  plan.sort_tasks();
-  return plan;
+  result.plan.sort_tasks();
+  return result;
 }
 
 }  // namespace
@@ -61,19 +64,25 @@ std::string name_of(Policy policy) {
 
 PlanResult make_plan(const Layout& layout, const PlanOptions& options) {
   check(layout, options);
-  if (options.layout == LayoutKind::kFree) {
+  if (options.layout == LayoutKind::kFree &&
+      (options.policy == Policy::kCad || options.policy == Policy::kNone)) {
     PlanOptions fixed = options;
     fixed.layout = LayoutKind::kFixed;
     return make_plan(best_free_layout(layout.doc_lengths, layout.ranks, options), fixed);
   }
   switch (options.policy) {
-    case Policy::kNone:
-      return {plan_at_home(layout, options.dedicated), true, {}, 0, 0};
     case Policy::kCad:
       return schedule(layout, options);
-    default:
-      throw InputError(format("policy {} makes its own layout", name_of(options.policy)));
+    case Policy::kWlb:
+      return at_home(wlb_layout(layout, options.cp), options.dedicated);
+    case Policy::kCp:
+      return at_home(context_parallel_layout(layout, options.cp), options.dedicated);
+    case Policy::kCpSeq:
+      return at_home(sequence_parallel_layout(layout, options.cp), options.dedicated);
+    case Policy::kNone:
+      break;
   }
+  return at_home(layout, options.dedicated);
 }
 
 }  // namespace distca
