@@ -9,6 +9,10 @@ class App;
 namespace distca {
 
 void add_data_command(CLI::App& program);
+void add_bench_command(CLI::App& program);
 void add_version_command(CLI::App& program);
+
+/// Within `distca bench`.
+void add_bench_layer_command(CLI::App& bench);
 
 }  // namespace distca

@@ -11,12 +11,15 @@ int main(int argc, char** argv) {
   CLI::App program{"distca: long-context training without stragglers, by core attention disaggregation"};
   program.require_subcommand(1);
   distca::add_data_command(program);
+  distca::add_bench_command(program);
   distca::add_version_command(program);
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    const int code = program.exit(error);
-    return code == 0 ? 0 : 2;
+    if (error.get_exit_code() == 0) return program.exit(error);  // --help
+    if (error.get_name() == "RuntimeError") return error.get_exit_code();
+    std::fprintf(stderr, "distca: %s; see --help\n", error.what());
+    return 2;
   } catch (const distca::InputError& error) {
     std::fprintf(stderr, "distca: %s\n", error.what());
     return 2;

@@ -1,0 +1,199 @@
+// `distca bench layer`: one disaggregated attention layer on a given batch.
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdio>
+
+#include "attend/layer_bench.h"
+#include "base/check.h"
+#include "base/json.h"
+#include "cli/commands.h"
+#include "cli/documents_options.h"
+#include "cli/machine.h"
+#include "comm/mpi.h"
+#include "comm/threads.h"
+#include "plan/policy.h"
+#include "plan/traffic.h"
+
+namespace distca {
+namespace {
+
+struct Options {
+  DocumentsOptions documents;
+  std::string policy = "cad", memory = "resend", json, plan_file;
+  double tolerance = .02, timeout = 600;
+  int32_t ranks = 0;
+  int64_t heads = 8, kv_heads = 0, head_dim = 64;
+  LayerBenchOptions bench;
+  bool no_check = false;
+};
+
+double max_over_mean(const std::vector<int64_t>& loads) {
+  double sum = 0, most = 0;
+  for (const int64_t load : loads) {
+    sum += static_cast<double>(load);
+    most = std::max(most, static_cast<double>(load));
+  }
+  return sum == 0 ? 1 : most * static_cast<double>(loads.size()) / sum;
+}
+
+Layout batch_of(const Options& options) {
+  if (options.ranks == 0) return layout_of(options.documents);
+  const Documents documents = documents_of(options.documents);
+  DISTCA_CHECK_INPUT(options.ranks > 0, "--ranks {}: at least 1 is needed", options.ranks);
+  std::vector<int64_t> lengths;
+  for (const auto& chunk : documents.chunks) lengths.insert(lengths.end(), chunk.begin(), chunk.end());
+  Layout layout = pack_in_order(std::move(lengths), options.ranks);
+  DISTCA_CHECK_INPUT(layout.rows >= kTileRows,
+                     "{} tokens on {} ranks are chunks of {} rows; at least {} are needed", layout.tokens(),
+                     options.ranks, layout.rows, kTileRows);
+  return layout;
+}
+
+Plan plan_of(const Options& options, const RowBytes& bytes) {
+  const Layout layout = batch_of(options);
+  if (!options.plan_file.empty()) {
+    Plan plan = load_plan(options.plan_file);
+    DISTCA_CHECK_INPUT(plan.layout.doc_lengths == layout.doc_lengths && plan.layout.ranks == layout.ranks,
+                       "{}: a plan for another batch: {} documents on {} ranks; the batch has {} on {}",
+                       options.plan_file, plan.layout.doc_lengths.size(), plan.layout.ranks,
+                       layout.doc_lengths.size(), layout.ranks);
+    return plan;
+  }
+  PlanOptions planning;
+  planning.policy = policy_named(options.policy);
+  planning.tolerance = options.tolerance;
+  planning.bytes = bytes;
+  return make_plan(layout, planning).plan;
+}
+
+// A row of the table.
+struct Row {
+  std::string name;
+  double value = 0;
+  std::string unit;  // "1" for plain numbers
+};
+
+std::vector<Row> rows_of(const Plan& plan, const RowBytes& bytes, const LayerBenchResult& result) {
+  const Traffic traffic = planned_traffic(plan, make_exchange(plan), bytes);
+  std::vector<Row> rows = {
+      {"layer/load_max_over_mean", max_over_mean(pairs_of_servers(plan)), "1"},
+      {"layer/padded_load_max_over_mean", max_over_mean(padded_pairs_of_servers(plan)), "1"},
+  };
+  const std::pair<const char*, int64_t> planned[] = {
+      {"q", traffic.q}, {"k", traffic.k}, {"v", traffic.v}, {"o", traffic.o}, {"lse", traffic.lse}};
+  for (const auto& [kind, count] : planned) {
+    rows.push_back({std::string("layer/bytes_planned/") + kind, static_cast<double>(count), "B"});
+  }
+  for (const KindBytes& sent : result.sent) {
+    // Forward's kinds go by their plain names, as the plan's do.
+    const bool forward = sent.kind.rfind("forward/", 0) == 0;
+    const std::string kind = forward ? sent.kind.substr(8) : sent.kind;
+    rows.push_back({"layer/bytes_sent/" + kind, static_cast<double>(sent.bytes), "B"});
+  }
+  for (const StepSeconds& step : result.steps) {
+    rows.push_back({"layer/seconds_max/" + step.step, step.max_s, "s"});
+    rows.push_back({"layer/seconds_mean/" + step.step, step.mean_s, "s"});
+    rows.push_back({"layer/wait/" + step.step, step.wait_max_s, "s"});
+  }
+  rows.push_back({"layer/buffers", static_cast<double>(result.pool_bytes), "B"});
+  for (const auto& error : result.errors)
+    rows.push_back({"layer/max_error/" + error.tensor, error.value, "1"});
+  return rows;
+}
+
+void print(const Options& options, const Plan& plan, const std::vector<Row>& rows,
+           const std::string& fabric) {
+  std::printf(
+      "one attention layer: %zu documents, %lld tokens, %d ranks (%s), policy %s, %s, %lld heads / %lld kv "
+      "heads of %lld\n",
+      plan.layout.doc_lengths.size(), static_cast<long long>(plan.layout.tokens()), plan.servers,
+      fabric.c_str(), options.plan_file.empty() ? options.policy.c_str() : options.plan_file.c_str(),
+      options.memory.c_str(), static_cast<long long>(options.bench.shape.heads),
+      static_cast<long long>(options.bench.shape.kv_heads),
+      static_cast<long long>(options.bench.shape.head_dim));
+  std::printf(
+      "seconds are the slowest rank's thread CPU time; wait is wall time with nothing else to do; errors "
+      "are\n"
+      "taken against PyTorch's attention per document, over its largest entry\n\n");
+  for (const Row& row : rows) {
+    if (row.unit == "B") {
+      std::printf("%-36s %16.0f B\n", row.name.c_str(), row.value);
+    } else if (row.name.rfind("layer/max_error/", 0) == 0) {
+      std::printf("%-36s %16.2e\n", row.name.c_str(), row.value);
+    } else {
+      std::printf("%-36s %16.6f %s\n", row.name.c_str(), row.value, row.unit == "s" ? "s" : "");
+    }
+  }
+}
+
+Json json_of(const std::vector<Row>& rows) {
+  Json out = {{"machine", describe_machine()}, {"rows", Json::array()}};
+  for (const Row& row : rows) {
+    out["rows"].push_back({{"name", row.name},
+                           {"value", row.value},
+                           {"unit", row.unit},
+                           {"baseline", nullptr},
+                           {"ratio", nullptr}});
+  }
+  return out;
+}
+
+int run(Options& options) {
+  options.bench.shape = {options.heads, options.kv_heads == 0 ? options.heads : options.kv_heads,
+                         options.head_dim, 1 / std::sqrt(static_cast<double>(options.head_dim)), kNoWindow};
+  options.bench.shape.check();
+  options.bench.keep = options.memory == "keep";
+  options.bench.check = !options.no_check;
+  const int64_t element = options.bench.dtype == "float64" ? 8 : options.bench.dtype == "bfloat16" ? 2 : 4;
+  const RowBytes bytes = row_bytes(
+      {options.bench.shape.heads, options.bench.shape.kv_heads, options.bench.shape.head_dim, element});
+  const Plan plan = plan_of(options, bytes);
+  const auto rank = [&](Fabric& fabric) {
+    DISTCA_CHECK_INPUT(fabric.world_size() == plan.servers,
+                       "the batch is for {} ranks, the job has {}; use --ranks {}", plan.servers,
+                       fabric.world_size(), fabric.world_size());
+    const LayerBenchResult result = bench_layer(fabric, plan, options.bench);
+    if (fabric.rank() != 0) return;
+    const std::vector<Row> rows = rows_of(plan, bytes, result);
+    if (options.json != "-") print(options, plan, rows, fabric.kind());
+    if (!options.json.empty()) write_json(json_of(rows), options.json);
+  };
+  const FabricOptions fabric{options.timeout};
+  if (launched_by_mpi()) return run_mpi_rank(fabric, rank);
+  run_thread_ranks(plan.servers, fabric, rank);
+  return 0;
+}
+
+}  // namespace
+
+void add_bench_layer_command(CLI::App& bench) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = bench.add_subcommand(
+      "layer", "one attention layer on a batch: loads, bytes planned and sent, seconds of each step, errors");
+  add_documents_options(*command, options->documents);
+  command->add_option("--ranks", options->ranks,
+                      "pack the documents end to end over this many ranks; else a rank a chunk");
+  command->add_option("--policy", options->policy, "none or cad")->capture_default_str();
+  command->add_option("--tolerance", options->tolerance, "of the load's max/mean, above 1")
+      ->capture_default_str();
+  command->add_option("--plan", options->plan_file, "run this plan dump instead of planning");
+  command->add_option("--heads", options->heads, "query heads")->capture_default_str();
+  command->add_option("--kv-heads", options->kv_heads, "key/value heads (default: as many as query heads)");
+  command->add_option("--head-dim", options->head_dim)->capture_default_str();
+  command->add_option("--dtype", options->bench.dtype, "float32, float64 or bfloat16")->capture_default_str();
+  command->add_option("--memory", options->memory, "keep or resend")
+      ->check(CLI::IsMember({"keep", "resend"}))
+      ->capture_default_str();
+  command->add_option("--kernel", options->bench.kernel)->capture_default_str();
+  command->add_option("--repeats", options->bench.repeats, "measured runs; medians are shown")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_flag("--no-check", options->no_check, "leave out the comparison with the dense result");
+  command->add_option("--timeout", options->timeout, "seconds of any wait")->capture_default_str();
+  command->add_option("--json", options->json, "also write the rows there; - is standard output");
+  command->callback([options] {
+    if (const int code = run(*options)) throw CLI::RuntimeError(code);
+  });
+}
+
+}  // namespace distca
