@@ -1,0 +1,93 @@
+#include "plan/profile.h"
+
+#include <cmath>
+
+#include "base/check.h"
+#include "base/json.h"
+
+namespace distca {
+namespace {
+
+const Json& member(const Json& object, const char* key, const std::string& place) {
+  DISTCA_CHECK_INPUT(object.is_object() && object.contains(key), "{}: has no \"{}\"", place, key);
+  return object[key];
+}
+
+template <typename T>
+T value(const Json& object, const char* key, const std::string& place) {
+  const Json& found = member(object, key, place);
+  try {
+    return found.get<T>();
+  } catch (const Json::exception&) {
+    throw InputError(format("{}: {} is {}, which is of the wrong kind", place, key, found.dump()));
+  }
+}
+
+LinkTimes link(const Json& links, const char* key, const std::string& place) {
+  const Json& found = member(links, key, place);
+  const LinkTimes times{value<double>(found, "latency_s", place), value<double>(found, "bytes_per_s", place)};
+  DISTCA_CHECK_INPUT(times.latency_s >= 0 && times.bytes_per_s > 0,
+                     "{}: {} needs a latency_s and bytes_per_s above 0", place, key);
+  return times;
+}
+
+}  // namespace
+
+Profile Profile::read(const std::string& path) {
+  return parse(read_text(path), path);
+}
+
+Profile Profile::parse(std::string_view text, const std::string& origin) {
+  const Json file = parse_json(text, origin);
+  Profile profile;
+  profile.origin_ = origin;
+  profile.name_ = value<std::string>(file, "name", origin);
+  const Json& attention = member(file, "attention", origin);
+  DISTCA_CHECK_INPUT(attention.is_array(), "{}: attention is not a list", origin);
+  for (size_t i = 0; i < attention.size(); ++i) {
+    const std::string place = format("{}: attention[{}]", origin, i);
+    const Json& from = attention[i];
+    Entry entry{value<std::string>(from, "direction", place),
+                value<int64_t>(from, "head_dim", place),
+                value<int64_t>(from, "heads", place),
+                value<int64_t>(from, "kv_heads", place),
+                {}};
+    DISTCA_CHECK_INPUT(entry.heads > 0 && entry.kv_heads > 0 && entry.head_dim > 0,
+                       "{}: heads must be above 0", place);
+    entry.times.q = value<std::vector<int64_t>>(from, "q", place);
+    entry.times.kv = value<std::vector<int64_t>>(from, "kv", place);
+    entry.times.seconds = value<std::vector<std::vector<double>>>(from, "seconds", place);
+    try {
+      TaskCost{entry.times};
+    } catch (const InputError& error) {
+      throw InputError(format("{}: {}", place, error.what()));
+    }
+    profile.entries_.push_back(std::move(entry));
+  }
+  if (file.contains("links")) {
+    profile.links_ = {link(file["links"], "intra", origin + ": links"),
+                      link(file["links"], "inter", origin + ": links")};
+  }
+  return profile;
+}
+
+AttentionTimes Profile::attention(const LayerHeads& heads, const std::string& direction) const {
+  const Entry* best = nullptr;
+  for (const Entry& entry : entries_) {
+    if (entry.direction != direction || entry.head_dim != heads.head_dim) continue;
+    const auto distance = [&](const Entry& e) {
+      return std::abs(e.heads - heads.heads) + std::abs(e.kv_heads - heads.kv_heads);
+    };
+    if (!best || distance(entry) < distance(*best)) best = &entry;
+  }
+  DISTCA_CHECK_INPUT(best, "{}: has no {} times for heads of dimension {}", origin_, direction,
+                     heads.head_dim);
+  AttentionTimes times = best->times;
+  for (std::vector<double>& row : times.seconds) {
+    for (double& seconds : row)
+      seconds *= static_cast<double>(heads.heads) / static_cast<double>(best->heads);
+  }
+  return times;
+}
+
+}  // namespace distca

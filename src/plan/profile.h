@@ -1,0 +1,50 @@
+// A profile file: measured seconds of attention tasks and of the layers around them on one device, and of
+// links.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "plan/cost.h"
+#include "plan/row_bytes.h"
+
+namespace distca {
+
+struct LinkTimes {
+  double latency_s = 0, bytes_per_s = 0;
+};
+
+/// Links inside a node and between nodes.
+struct Links {
+  LinkTimes intra, inter;
+};
+
+class Profile {
+ public:
+  /// Throws InputError that names the file and the place of what is wrong.
+  static Profile read(const std::string& path);
+  static Profile parse(std::string_view text, const std::string& origin);
+
+  const std::string& name() const { return name_; }
+
+  /// Times of tasks with these heads, "forward" or "backward". Where the profile has other numbers of heads
+  /// of the same dimension, seconds are scaled by query heads. Throws InputError when no entry has the
+  /// dimension.
+  AttentionTimes attention(const LayerHeads& heads, const std::string& direction) const;
+
+  /// All 0 when the file has no links.
+  const Links& links() const { return links_; }
+
+ private:
+  struct Entry {
+    std::string direction;
+    int64_t head_dim = 0, heads = 0, kv_heads = 0;
+    AttentionTimes times;
+  };
+
+  std::string name_, origin_;
+  std::vector<Entry> entries_;
+  Links links_;
+};
+
+}  // namespace distca
