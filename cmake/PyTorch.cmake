@@ -1,7 +1,7 @@
 # Target distca_torch: the PyTorch of a Python environment, CPU or CUDA build, with or without a CUDA toolkit.
 # find_package(Torch) insists on a toolkit that matches a CUDA build, so the package is asked for its folder
 # and linked directly.
-set(DISTCA_PYTHON "${CMAKE_SOURCE_DIR}/.venv/bin/python" CACHE FILEPATH "the Python whose PyTorch is linked")
+set(DISTCA_PYTHON "${PROJECT_SOURCE_DIR}/.venv/bin/python" CACHE FILEPATH "the Python whose PyTorch is linked")
 execute_process(
   COMMAND ${DISTCA_PYTHON} -c "import torch,os;print(os.path.dirname(torch.__file__)+';'+torch.__version__+';'+str(int(torch._C._GLIBCXX_USE_CXX11_ABI)))"
   OUTPUT_VARIABLE torch_answer OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE torch_failed ERROR_VARIABLE torch_error)
