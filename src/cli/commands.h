@@ -14,5 +14,6 @@ void add_version_command(CLI::App& program);
 
 /// Within `distca bench`.
 void add_bench_layer_command(CLI::App& bench);
+void add_bench_attention_command(CLI::App& bench);
 
 }  // namespace distca

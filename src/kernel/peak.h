@@ -1,0 +1,18 @@
+// What the core at hand could do at most, to hold measured rates against.
+#pragma once
+
+#include <string>
+
+namespace distca {
+
+/// Floating-point operations per second of CPU time that independent float32 multiply-adds in registers reach
+/// on the calling thread, measured for about 5 ms.
+double multiply_add_rate();
+
+/// The instruction set that the CPU kernel uses here: "AVX3" is AVX-512.
+std::string kernel_target();
+
+/// The processor's name as the system tells it.
+std::string processor_name();
+
+}  // namespace distca

@@ -1,0 +1,19 @@
+#include "kernel/peak.h"
+
+#include <gtest/gtest.h>
+
+namespace distca {
+namespace {
+
+TEST(Peak, MultiplyAddRateIsThatOfAProcessor) {
+  EXPECT_GT(multiply_add_rate(), 1e7);
+  EXPECT_LT(multiply_add_rate(), 1e13);
+}
+
+TEST(Peak, NamesWhatItRunsOn) {
+  EXPECT_FALSE(kernel_target().empty());
+  EXPECT_FALSE(processor_name().empty());
+}
+
+}  // namespace
+}  // namespace distca
