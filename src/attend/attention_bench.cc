@@ -138,7 +138,6 @@ class Bench {
     if (!options_.quick) composed(4096, 16, 256, 64, 4);
     for (const bool backward : {false, true}) two_threads(backward);
     AttentionBench& result = result_;
-    result.processor = processor_name();
     result.target = kernel_target();
     result.blas = pytorch_blas();
     result.multiply_add = median(multiply_adds_);

@@ -18,7 +18,7 @@ struct BenchRow {
 };
 
 struct AttentionBench {
-  std::string processor, target, blas;
+  std::string target, blas;
   double multiply_add = 0;   // GFLOP/s of a register-only loop, one thread
   double product = 0;        // of at::mm of 1536³, one thread
   double product_share = 0;  // median of product ÷ multiply_add, side by side

@@ -6,6 +6,7 @@
 #include "attend/attention_bench.h"
 #include "base/json.h"
 #include "cli/commands.h"
+#include "cli/machine.h"
 
 namespace distca {
 namespace {
@@ -24,12 +25,12 @@ Json bench_json(const AttentionBench& bench) {
                     {"baseline", row.baseline},
                     {"ratio", row.ratio}});
   }
-  const Json machine = {{"processor", bench.processor},
-                        {"target", bench.target},
-                        {"blas", bench.blas},
-                        {"multiply_add_gflops", bench.multiply_add},
-                        {"product_gflops", bench.product},
-                        {"product_share", bench.product_share}};
+  Json machine = describe_machine();
+  machine["target"] = bench.target;
+  machine["blas"] = bench.blas;
+  machine["multiply_add_gflops"] = bench.multiply_add;
+  machine["product_gflops"] = bench.product;
+  machine["product_share"] = bench.product_share;
   return {{"machine", machine}, {"rows", rows}};
 }
 
@@ -43,7 +44,8 @@ void run(const Options& options) {
     std::fflush(stdout);
   });
   if (print && bench.product_share > 0) {
-    std::printf("%s, kernel compiled for %s, at::mm from %s\n", bench.processor.c_str(), bench.target.c_str(),
+    const std::string cpu = describe_machine()["cpu"];
+    std::printf("%s, kernel compiled for %s, at::mm from %s\n", cpu.c_str(), bench.target.c_str(),
                 bench.blas.c_str());
     std::printf("multiply-add loop %.0f GFLOP/s, at::mm of 1536 %.0f GFLOP/s: %.2f of it%s\n",
                 bench.multiply_add, bench.product, bench.product_share,

@@ -1,7 +1,5 @@
 #include "kernel/peak.h"
 
-#include <fstream>
-
 #include "base/clock.h"
 #include "kernel/targets.h"
 
@@ -66,14 +64,6 @@ double multiply_add_rate() {
 }
 std::string kernel_target() {
   return HWY_DYNAMIC_DISPATCH(target_name)();
-}
-
-std::string processor_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  }
-  return "unknown processor";
 }
 
 }  // namespace distca

@@ -12,7 +12,4 @@ double multiply_add_rate();
 /// The instruction set that the CPU kernel uses here: "AVX3" is AVX-512.
 std::string kernel_target();
 
-/// The processor's name as the system tells it.
-std::string processor_name();
-
 }  // namespace distca

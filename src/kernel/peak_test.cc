@@ -10,9 +10,8 @@ TEST(Peak, MultiplyAddRateIsThatOfAProcessor) {
   EXPECT_LT(multiply_add_rate(), 1e13);
 }
 
-TEST(Peak, NamesWhatItRunsOn) {
+TEST(Peak, NamesTheInstructionSet) {
   EXPECT_FALSE(kernel_target().empty());
-  EXPECT_FALSE(processor_name().empty());
 }
 
 }  // namespace
