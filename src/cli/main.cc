@@ -12,6 +12,7 @@ int main(int argc, char** argv) {
   program.require_subcommand(1);
   distca::add_data_command(program);
   distca::add_bench_command(program);
+  distca::add_profile_command(program);
   distca::add_version_command(program);
   try {
     program.parse(argc, argv);

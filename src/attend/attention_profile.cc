@@ -1,0 +1,188 @@
+#include "attend/attention_profile.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "base/clock.h"
+#include "base/thread_pool.h"
+#include "comm/threads.h"
+#include "kernel/cpu.h"
+#include "kernel/peak.h"
+
+namespace distca {
+namespace {
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+/// One task and its tensors, of one key/value head: heads are computed one after the other, so that the time
+/// of all is a multiple.
+class Measured {
+ public:
+  Measured(const AttentionShape& shape, int64_t most_q, int64_t most_kv)
+      : shape_(shape), kv_heads_(shape.kv_heads) {
+    shape_.heads /= shape_.kv_heads;
+    shape_.kv_heads = 1;
+    const int64_t q_size = most_q * shape_.heads * shape_.head_dim, kv_size = most_kv * shape_.head_dim;
+    std::mt19937 random(1);
+    std::normal_distribution<float> normal;
+    for (auto [x, size] : {std::pair{&q_, q_size}, {&dout_, q_size}, {&k_, kv_size}, {&v_, kv_size}}) {
+      x->resize(size);
+      for (float& value : *x) value = normal(random);
+    }
+    for (auto* x : {&o_, &dq_}) x->resize(q_size);
+    for (auto* x : {&dk_, &dv_}) x->resize(kv_size);
+    lse_.resize(most_q * shape_.heads);
+    delta_.resize(lse_.size(), 0.1f);
+  }
+
+  /// Seconds of a task of q rows and kv keys, times what the multiply-add loop did meanwhile.
+  double operations(int64_t q, int64_t kv, bool backward, int repeats) {
+    KernelTask task{.q_len = q, .q_pos = kv - q, .kv_len = kv};
+    if (kv < q) {
+      task.kv_len = std::max<int64_t>(1, kv - (q - 1) / 2);
+      task.q_pos = task.kv_len;
+    }
+    run(task, false);  // the LSE that backward reads
+    std::vector<double> samples;
+    for (int i = 0; i < repeats; ++i) {
+      const double rate = multiply_add_rate();
+      double seconds = 0;
+      int64_t runs = 0;
+      for (const double begin = thread_cpu_seconds(); seconds < kLeastSeconds; ++runs) {
+        run(task, backward);
+        seconds = thread_cpu_seconds() - begin;
+      }
+      rates_.push_back(rate);
+      samples.push_back(seconds / static_cast<double>(runs) * rate);
+    }
+    return median(samples) * static_cast<double>(kv_heads_);
+  }
+
+  double median_rate() const { return median(rates_); }
+
+ private:
+  static constexpr double kLeastSeconds = 2e-3;
+
+  void run(const KernelTask& task, bool backward) {
+    const std::span<const KernelTask> tasks(&task, 1);
+    if (backward) {
+      cpu_attention_backward<float>(
+          {shape_, tasks, q_.data(), k_.data(), v_.data(), dout_.data(), lse_.data(), delta_.data(),
+           task.q_len, task.kv_len, dq_.data(), dk_.data(), dv_.data()},
+          pool_);
+    } else {
+      cpu_attention_forward<float>({shape_, tasks, q_.data(), k_.data(), v_.data(), o_.data(), lse_.data()},
+                                   pool_);
+    }
+  }
+
+  AttentionShape shape_;
+  int64_t kv_heads_;
+  ThreadPool pool_{1};
+  std::vector<float> q_, k_, v_, dout_, o_, lse_, delta_, dq_, dk_, dv_;
+  std::vector<double> rates_;
+};
+
+std::vector<int64_t> powers(int64_t first, int64_t last) {
+  std::vector<int64_t> values;
+  for (; first <= last; first *= 2) values.push_back(first);
+  return values;
+}
+
+/// Tasks off the grid: q a multiple of 128 rows, as tasks are cut, kv any number not below it.
+std::vector<std::pair<int64_t, int64_t>> points_between(const AttentionTimes& grid, int64_t count,
+                                                        uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::uniform_real_distribution<double> unit(0, 1);
+  const auto log_uniform = [&](int64_t low, int64_t high) {
+    const double ratio = static_cast<double>(high) / static_cast<double>(low);
+    return static_cast<int64_t>(static_cast<double>(low) * std::pow(ratio, unit(random)));
+  };
+  std::vector<std::pair<int64_t, int64_t>> points;
+  while (static_cast<int64_t>(points.size()) < count) {
+    const int64_t q = log_uniform(grid.q.front(), grid.q.back() + 127) / kTileRows * kTileRows;
+    const int64_t kv = log_uniform(q, grid.kv.back());
+    points.push_back({q, kv});
+  }
+  return points;
+}
+
+}  // namespace
+
+AttentionProfile profile_attention(const AttentionShape& shape, const ProfileOptions& options,
+                                   const std::function<void(double)>& progress) {
+  shape.check();
+  constexpr int64_t kPoints = 30;
+  AttentionTimes empty;
+  empty.q = powers(128, options.quick ? 1024 : 4096);
+  empty.kv = powers(128, options.quick ? 4096 : 16384);
+  const int repeats = options.quick ? 3 : 5;
+  Measured measured(shape, empty.q.back(), empty.kv.back());
+  const auto points = points_between(empty, kPoints, options.seed);
+
+  AttentionProfile profile;
+  std::vector<double> errors;
+  double done = 0;
+  const double total = 2.0 * static_cast<double>(empty.q.size() * empty.kv.size() + points.size());
+  const auto step = [&] { progress(++done / total); };
+  for (const bool backward : {false, true}) {
+    AttentionGrid grid{backward ? "backward" : "forward", shape, empty};
+    for (const int64_t q : grid.times.q) {
+      std::vector<double>& row = grid.times.seconds.emplace_back();
+      for (const int64_t kv : grid.times.kv) {
+        row.push_back(measured.operations(q, kv, backward, repeats));
+        step();
+      }
+    }
+    std::vector<double> actual;
+    for (const auto& [q, kv] : points) {
+      actual.push_back(measured.operations(q, kv, backward, repeats));
+      step();
+    }
+    const double rate = measured.median_rate();
+    for (auto& row : grid.times.seconds) {
+      for (double& seconds : row) seconds /= rate;
+    }
+    const TaskCost cost(grid.times);
+    for (size_t i = 0; i < points.size(); ++i) {
+      const auto& [q, kv] = points[i];
+      const double predicted = static_cast<double>(cost(Task{0, {kv - q, kv}, {0, kv}, 0})) * 1e-12;
+      errors.push_back(std::abs(predicted / (actual[i] / rate) - 1));
+    }
+    profile.grids.push_back(std::move(grid));
+  }
+  std::sort(errors.begin(), errors.end());
+  profile.fit = {static_cast<int64_t>(errors.size()), errors[errors.size() / 2],
+                 errors[errors.size() * 9 / 10], errors.back()};
+  return profile;
+}
+
+LinkProfile profile_thread_link(const ProfileOptions& options) {
+  const int64_t large = int64_t{options.quick ? 8 : 64} << 20;
+  const int rounds = options.quick ? 50 : 200;
+  LinkProfile link;
+  run_thread_ranks(2, {}, [&](Fabric& fabric) {
+    std::vector<char> out(large, 1), in(large);
+    const int32_t peer = 1 - fabric.rank();
+    const auto exchange_seconds = [&](int64_t bytes, int times) {
+      std::vector<double> samples;
+      for (int i = 0; i < times; ++i) {
+        fabric.barrier("profile");
+        const double begin = wall_seconds();
+        fabric.all_to_all({{out.data(), in.data(), {{peer, 0, bytes}}, {{peer, 0, bytes}}}}, "profile")
+            ->wait();
+        samples.push_back(wall_seconds() - begin);
+      }
+      return median(samples);
+    };
+    const double latency = exchange_seconds(8, rounds), seconds = exchange_seconds(large, 7);
+    if (fabric.rank() == 0) link = {latency, static_cast<double>(large) / std::max(1e-9, seconds - latency)};
+  });
+  return link;
+}
+
+}  // namespace distca
