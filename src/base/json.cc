@@ -9,10 +9,19 @@
 #include "base/check.h"
 
 namespace distca {
+namespace {
+
+constexpr int kDeepest = 200;  // far above any file of ours; values are read and written recursively
+
+}  // namespace
 
 Json parse_json(std::string_view text, const std::string& origin) {
+  const auto check_depth = [&](int depth, Json::parse_event_t, const Json&) {
+    DISTCA_CHECK_INPUT(depth < kDeepest, "{}: is nested deeper than {} lists and objects", origin, kDeepest);
+    return true;
+  };
   try {
-    return Json::parse(text);
+    return Json::parse(text, check_depth);
   } catch (const Json::parse_error& error) {
     const size_t end = std::min<size_t>(error.byte == 0 ? 0 : error.byte - 1, text.size());
     const std::string_view before = text.substr(0, end);

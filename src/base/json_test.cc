@@ -17,6 +17,19 @@ TEST(Json, ErrorsNameFileLineAndColumn) {
   }
 }
 
+TEST(Json, NestingIsBounded) {
+  const auto nested = [](int64_t depth) { return std::string(depth, '[') + std::string(depth, ']'); };
+  EXPECT_EQ(parse_json(nested(200), "deep.json").dump(), nested(200));
+  for (int64_t depth : {201, 1'000'000}) {
+    try {
+      parse_json(nested(depth), "deep.json");
+      FAIL() << "no error was thrown";
+    } catch (const InputError& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("deep.json: is nested deeper than 200"));
+    }
+  }
+}
+
 TEST(Json, MissingFileIsAnInputErrorThatNamesIt) {
   try {
     read_json("/nowhere/x.json");
