@@ -48,7 +48,7 @@ struct Config {
     double min_gain = 0;
     std::string memory = "keep";
     std::string overlap = "pingpong";
-    std::string kernel = "cpu";
+    std::string kernel = "auto";
     std::string profile;
     bool graphs = false;
   } attention;
