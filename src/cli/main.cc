@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
   distca::add_data_command(program);
   distca::add_bench_command(program);
   distca::add_profile_command(program);
+  distca::add_train_command(program);
   distca::add_version_command(program);
   try {
     program.parse(argc, argv);

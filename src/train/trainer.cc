@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <numeric>
+#include <set>
 
 #include "base/check.h"
 #include "model/weights.h"
@@ -54,14 +55,15 @@ PrepareOptions prepare_options(const Fabric& fabric, const RunInputs& inputs) {
   return options;
 }
 
-/// "documents 3, 17, 4 and 12 more".
-std::string documents_text(const std::vector<Piece>& documents) {
+/// "documents 3, 4, 17 and 12 more".
+std::string documents_text(const std::set<int64_t>& documents) {
   constexpr size_t kShown = 24;
-  std::string out = documents.size() == 1 ? "document " : "documents ";
-  for (size_t i = 0; i < documents.size() && i < kShown; ++i)
-    out += (i == 0 ? "" : ", ") + std::to_string(documents[i].doc);
-  if (documents.size() > kShown) out += format(" and {} more", documents.size() - kShown);
-  return out;
+  std::string out;
+  size_t shown = 0;
+  for (auto doc = documents.begin(); doc != documents.end() && shown < kShown; ++doc, ++shown)
+    out += (shown == 0 ? "" : ", ") + std::to_string(*doc);
+  if (documents.size() > shown) out += format(" and {} more", documents.size() - shown);
+  return (documents.size() == 1 ? "document " : "documents ") + out;
 }
 
 }  // namespace
@@ -89,7 +91,6 @@ void check_run(const RunInputs& inputs, int32_t ranks) {
       "train.tokens_per_batch = {} leaves {} rows of a nano-batch to each of {} ranks: at least "
       "{} are needed; raise it, or lower nano_batches or the number of ranks",
       batch.tokens_per_batch, batch.rows() / ranks, ranks, kLeastRowsPerRank);
-  const BatchStream stream(inputs.source, batch);
 }
 
 Trainer::Trainer(Fabric& fabric, const RunInputs& inputs)
@@ -172,15 +173,15 @@ StepMetrics Trainer::forward_backward() {
 
 void Trainer::stop_for(const PreparedStep& step, const std::vector<double>& losses,
                        const StepMetrics& metrics) const {
-  std::vector<Piece> documents;
+  const bool by_loss = !std::isfinite(metrics.loss);
+  std::set<int64_t> documents;
   for (size_t i = 0; i < losses.size(); ++i) {
-    const auto& of_batch = step.batch.nano_batches[i].documents;
-    if (!std::isfinite(losses[i]) || std::isfinite(metrics.loss))
-      documents.insert(documents.end(), of_batch.begin(), of_batch.end());
+    if (by_loss && std::isfinite(losses[i])) continue;
+    for (const Piece& piece : step.batch.nano_batches[i].documents) documents.insert(piece.doc);
   }
-  throw Error(format(
-      "step {}: the {} is {}, in {}", metrics.step, std::isfinite(metrics.loss) ? "gradient's norm" : "loss",
-      std::isfinite(metrics.loss) ? metrics.grad_norm : metrics.loss, documents_text(documents)));
+  throw NotFinite(format("step {}: the {} is {}, in {}", metrics.step, by_loss ? "loss" : "gradient's norm",
+                         std::isnan(by_loss ? metrics.loss : metrics.grad_norm) ? "nan" : "infinite",
+                         documents_text(documents)));
 }
 
 void Trainer::update(StepMetrics& metrics) {

@@ -1,0 +1,95 @@
+// `distca train`
+#include <ATen/Parallel.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/check.h"
+#include "cli/commands.h"
+#include "comm/mpi.h"
+#include "comm/threads.h"
+#include "train/config.h"
+#include "train/run.h"
+
+namespace distca {
+namespace {
+
+struct TrainOptions {
+  std::string config;
+  std::vector<std::string> settings;
+  int32_t ranks = 0;
+  bool keys = false;
+};
+
+/// Ranks of an MPI job on this machine, or 0 where the launcher doesn't say.
+int mpi_ranks_here() {
+  const char* text = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+  return text == nullptr ? 0 : std::atoi(text);
+}
+
+void set_compute_threads(const Config& config, int ranks_here) {
+  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const int share = std::max(1, cores / std::max(1, ranks_here));
+  at::set_num_threads(config.parallel.threads > 0 ? static_cast<int>(config.parallel.threads) : share);
+}
+
+void run_as_mpi_rank(const TrainOptions& options) {
+  // Whatever is wrong is said once: by the job, with all ranks stopped.
+  const auto body = [&](Fabric& fabric) {
+    const Config config = read_config(options.config, options.settings);
+    DISTCA_CHECK_INPUT(options.ranks == 0 || options.ranks == fabric.world_size(),
+                       "--ranks {} contradicts the {} ranks of the MPI job", options.ranks,
+                       fabric.world_size());
+    set_compute_threads(config, mpi_ranks_here());
+    run_training(fabric, read_inputs(config));
+  };
+  FabricOptions fabric_options;
+  try {
+    fabric_options.timeout_s = read_config(options.config, options.settings).parallel.timeout;
+  } catch (const InputError&) {
+    // The body meets it again, and the job reports it.
+  }
+  const int code = run_mpi_rank(fabric_options, body);
+  if (code != 0) std::exit(code);
+}
+
+void train(const TrainOptions& options) {
+  if (options.keys) {
+    std::fputs(config_table().c_str(), stdout);
+    return;
+  }
+  DISTCA_CHECK_INPUT(!options.config.empty(), "train needs --config FILE.toml");
+  if (launched_by_mpi()) return run_as_mpi_rank(options);
+  const Config config = read_config(options.config, options.settings);
+  const RunInputs inputs = read_inputs(config);
+  const int32_t ranks = std::max(1, options.ranks);
+  set_compute_threads(config, ranks);
+  FabricOptions fabric_options;
+  fabric_options.timeout_s = config.parallel.timeout;
+  run_thread_ranks(ranks, fabric_options, [&](Fabric& fabric) { run_training(fabric, inputs); });
+}
+
+}  // namespace
+
+void add_train_command(CLI::App& program) {
+  const auto options = std::make_shared<TrainOptions>();
+  CLI::App* command = program.add_subcommand("train", "train a Llama model on a dataset");
+  command->add_option("--config", options->config, "TOML file; docs/configuration.md lists the keys");
+  command
+      ->add_option(
+          "--ranks", options->ranks,
+          "ranks, as threads of this process (default 1); under mpirun the job's processes are the ranks")
+      ->check(CLI::Range(1, 4096));
+  command->add_option("--set", options->settings, "section.key=value, over what the file says")
+      ->allow_extra_args(false);
+  command->add_flag("--keys", options->keys, "print the table of configuration keys and exit");
+  command->callback([options] { train(*options); });
+}
+
+}  // namespace distca

@@ -1,0 +1,49 @@
+// The exactness runs of trainer_test.cc over MPI ranks: bit for bit what as many thread ranks compute, which
+// trainer_test.cc holds against the dense model.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "comm/mpi.h"
+#include "train/testing.h"
+
+namespace distca {
+namespace {
+
+Fabric* world = nullptr;
+
+void expect_bits_of_threads(const std::string& dtype, const std::string& memory) {
+  RunInputs inputs = testing::small_run(dtype);
+  inputs.config.attention.memory = memory;
+  const testing::RunResult here = testing::run_rank(*world, inputs);
+  if (world->rank() == 0) {
+    const testing::RunResult threads = testing::run_on_threads(world->world_size(), inputs);
+    EXPECT_EQ(here.losses, threads.losses);
+    EXPECT_TRUE(here.gradient.equal(threads.gradient));
+  }
+  world->barrier("end of the test");
+}
+
+TEST(MpiTrainer, GivesTheBitsOfThreadRanksInFloat64) {
+  expect_bits_of_threads("float64", "keep");
+}
+
+TEST(MpiTrainer, GivesTheBitsOfThreadRanksInFloat32) {
+  expect_bits_of_threads("float32", "resend");
+}
+
+}  // namespace
+}  // namespace distca
+
+int main(int argc, char** argv) {
+  const char* rank = std::getenv("PMIX_RANK");
+  if (rank && std::strcmp(rank, "0") != 0) GTEST_FLAG_SET(brief, true);
+  testing::InitGoogleTest(&argc, argv);
+  int failed = 0;
+  const int code = distca::run_mpi_rank({.timeout_s = 120}, [&](distca::Fabric& fabric) {
+    distca::world = &fabric;
+    failed = RUN_ALL_TESTS();
+  });
+  return code != 0 ? code : failed;
+}
