@@ -34,6 +34,8 @@ std::string metrics_line(const StepMetrics& m) {
                      {"tokens", m.tokens},
                      {"targets", m.targets},
                      {"padding", m.padding},
+                     {"documents", m.documents},
+                     {"long_documents", m.long_documents},
                      {"step_s", m.step_s},
                      {"tokens_per_s", m.tokens_per_s},
                      {"lr", m.lr},

@@ -11,6 +11,7 @@ struct StepMetrics {
   int64_t step = 0;  // from 0
   double loss = 0;   // mean over the targets, before the update
   int64_t tokens = 0, targets = 0, padding = 0;
+  int64_t documents = 0, long_documents = 0;  // long: of more tokens than a rank's chunk has rows
   double step_s = 0, tokens_per_s = 0;
   double lr = 0;
   double grad_norm = 0;                // before clipping

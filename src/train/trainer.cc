@@ -55,6 +55,16 @@ PrepareOptions prepare_options(const Fabric& fabric, const RunInputs& inputs) {
   return options;
 }
 
+void count_documents(const GlobalBatch& batch, int32_t ranks, StepMetrics& metrics) {
+  const int64_t chunk = (batch.rows + ranks - 1) / ranks;
+  for (const NanoBatch& nano_batch : batch.nano_batches) {
+    for (const Piece& piece : nano_batch.documents) {
+      ++metrics.documents;
+      metrics.long_documents += piece.tokens.size() > chunk;
+    }
+  }
+}
+
 /// "documents 3, 4, 17 and 12 more".
 std::string documents_text(const std::set<int64_t>& documents) {
   constexpr size_t kShown = 24;
@@ -153,6 +163,7 @@ StepMetrics Trainer::forward_backward() {
   metrics.tokens = step.batch.tokens();
   metrics.targets = step.batch.targets();
   metrics.padding = step.batch.padding();
+  count_documents(step.batch, fabric_.world_size(), metrics);
   metrics.bytes = runtime_.stats.total_bytes() - bytes_before;
   metrics.wait_s = runtime_.stats.wait_s - wait_before;
   metrics.plan_ms = step.plan_ms;
