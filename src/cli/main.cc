@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
   distca::add_bench_command(program);
   distca::add_profile_command(program);
   distca::add_train_command(program);
+  distca::add_plan_command(program);
   distca::add_version_command(program);
   try {
     program.parse(argc, argv);

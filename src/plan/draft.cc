@@ -10,6 +10,9 @@ namespace {
 /// Share of what the tolerance allows that is left unused.
 constexpr double kMargin = 0.04;
 
+/// Causal pairs are kept this even at least, beside the loads that count, where servers are equal.
+constexpr double kLeastPairTolerance = 0.01;
+
 Task home_task(const Shard& shard) {
   return {shard.doc, shard.tokens, {0, shard.tokens.end}, shard.home};
 }
@@ -41,8 +44,7 @@ Draft::Draft(const Layout& layout, const PlanOptions& options)
     total += cost;
     padded_total += padded;
   }
-  even_pairs_ =
-      !options.cost.in_seconds() && options.ci.empty() && options.speeds.empty() && options.tolerance >= 0.01;
+  even_pairs_ = !options.cost.in_seconds() && options.ci.empty() && options.speeds.empty();
   refresh_capacity();
   const double pairs_per_load =
       static_cast<double>(padded_total) / static_cast<double>(std::max<int64_t>(1, total));
@@ -57,14 +59,21 @@ void Draft::refresh_capacity() {
     raw_total += server.raw;
   }
   const auto count = static_cast<int32_t>(servers_.size());
-  const FinishTimes times = finish_times(total, count, options_.speeds, options_.ci, options_.tolerance);
-  const FinishTimes raw_times = finish_times(raw_total, count, {}, {}, options_.tolerance);
+  const FinishTimes times =
+      finish_times(total, count, options_.speeds, options_.ci, options_.tolerance * (1 - held_back_));
+  const FinishTimes raw_times =
+      finish_times(raw_total, count, {}, {}, std::max(options_.tolerance, kLeastPairTolerance));
   for (size_t i = 0; i < servers_.size(); ++i) {
     servers_[i].capacity = times.capacity[i];
     if (even_pairs_) servers_[i].raw_capacity = raw_times.capacity[i];
   }
   best_finish_ = times.best;
   margin_ = static_cast<int64_t>(times.best * options_.tolerance * kMargin);
+}
+
+void Draft::hold_back(double share) {
+  held_back_ = share;
+  refresh_capacity();
 }
 
 void Draft::let_causal_pairs_be() {

@@ -48,6 +48,10 @@ class Draft {
   /// Sets capacities from the total load there is now: cutting tiles apart adds to it.
   void refresh_capacity();
 
+  /// Leaves this share of what the tolerance allows to loads unused, but not of what it allows to causal
+  /// pairs.
+  void hold_back(double share);
+
   /// From now on loads alone are to be even, not causal pairs beside them: padding may leave no way to both.
   void let_causal_pairs_be();
 
@@ -90,6 +94,7 @@ class Draft {
   std::vector<Donor> donors_;
   std::vector<double> pairs_per_load_;  // of each rank's documents
   bool even_pairs_ = false;
+  double held_back_ = 0;
   double best_finish_ = 0;
   int64_t margin_ = 0;
   Carver carver_;

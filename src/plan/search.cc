@@ -19,6 +19,8 @@ class Search {
  public:
   explicit Search(Draft& draft) : draft_(draft), random_(kSeed), touched_(draft.servers().size(), false) {
     busy_bound_ = bound_of_busiest_donor();
+    if (draft.options().tolerance == 0) allowance_ = draft.options().cost.of_tiles(1);
+    unassigned_ = draft.margin() + allowance_;
     for (int32_t i = 0; i < static_cast<int32_t>(draft.servers().size()); ++i) {
       if (draft.excess(i, draft.margin()) < 0 && draft.server(i).donor < 0) recipients_.push_back(i);
     }
@@ -129,6 +131,8 @@ class Search {
   /// Changes the draft if that costs at most `threshold` more, and returns whether it did.
   bool attempt(int64_t threshold, int64_t& change) {
     choose_group();
+    // Where room is scarce only plans without spare room fit, elsewhere spare room makes rounding harmless.
+    spare_ = draft_.margin() / 2 * random_.between(0, 2);
     for (size_t i = givers_.size(); i > 1; --i) {
       std::swap(givers_[i - 1],
                 givers_[static_cast<size_t>(random_.between(0, static_cast<int64_t>(i) - 1))]);
@@ -138,7 +142,7 @@ class Search {
     bool fits = true;
     size_t done = 0;
     for (; done < givers_.size() && fits; ++done) fits = assign(draft_.donor(givers_[done]));
-    for (const int32_t server : group_) fits = fits && draft_.excess(server, 0) <= 0;
+    for (const int32_t server : group_) fits = fits && draft_.excess(server, 0) <= allowance_;
     if (fits) {
       change = penalty_of_group() + bytes_of_givers() - before;
       if (change <= threshold && change != 0) {
@@ -182,12 +186,12 @@ class Search {
 
   /// Gives the donor's surplus to recipients of the group.
   bool assign(Donor& donor) {
-    const int64_t surplus = draft_.excess(donor.rank, draft_.margin());
+    const int64_t surplus = draft_.excess(donor.rank, spare_);
     if (surplus <= 0) return true;
     rooms_.clear();
     for (const int32_t server : group_) {
       if (draft_.server(server).donor >= 0) continue;
-      const int64_t room = draft_.room(server, draft_.margin());
+      const int64_t room = draft_.room(server, spare_);
       if (room > 0) rooms_.push_back({room, server});
     }
     const bool done = share_out(surplus, donor);
@@ -204,7 +208,7 @@ class Search {
       const int64_t left = recipients.take(surplus, flows_);
       for (const Room& flow : flows_)
         donor.flows.push_back({flow.server, draft_.pairs_of_load(donor.rank, flow.load)});
-      return left == 0;
+      return left <= unassigned_;
     }
     while (surplus > 0 && !rooms_.empty()) {
       size_t at = random_.below(rooms_.size());
@@ -216,7 +220,7 @@ class Search {
       surplus -= load;
       rooms_.erase(rooms_.begin() + static_cast<int64_t>(at));
     }
-    return surplus == 0;
+    return surplus <= unassigned_;
   }
 
   void roll_back() {
@@ -234,6 +238,9 @@ class Search {
   std::vector<Change> saved_, journal_;
   std::vector<Room> rooms_, flows_;
   int64_t busy_bound_ = 0;
+  int64_t allowance_ = 0;   // how far above its capacity a server may be: a tile where there is no tolerance
+  int64_t unassigned_ = 0;  // surplus that may stay where it is until it is seen whether that fits
+  int64_t spare_ = 0;
 };
 
 }  // namespace
