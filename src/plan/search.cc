@@ -31,6 +31,8 @@ class Search {
     result.after = result.before;
     const std::vector<Donor>& donors = draft_.donors();
     if (donors.empty() || recipients_.empty() || recipients_.size() + donors.size() < 3) return result;
+    std::vector<std::vector<Flow>> flows_before;
+    for (const Donor& donor : donors) flows_before.push_back(donor.flows);
     const double heat = kHeat * static_cast<double>(total_bytes()) / static_cast<double>(donors.size());
     int64_t cost = 0, best = 0;
     for (int64_t move = 0; move < moves; ++move) {
@@ -44,6 +46,11 @@ class Search {
     }
     roll_back();
     result.after = cost_now();
+    // Keys may come from homes outside a move's group, which its change in cost leaves out.
+    if (result.after > result.before) {
+      restore_flows(flows_before);
+      result.after = cost_now();
+    }
     return result;
   }
 
@@ -221,6 +228,16 @@ class Search {
       rooms_.erase(rooms_.begin() + static_cast<int64_t>(at));
     }
     return surplus <= unassigned_;
+  }
+
+  void restore_flows(std::vector<std::vector<Flow>>& flows) {
+    std::vector<Donor>& donors = draft_.donors();
+    for (const Donor& donor : donors) draft_.withdraw(donor);
+    for (size_t i = 0; i < donors.size(); ++i) {
+      donors[i].flows = std::move(flows[i]);
+      draft_.carve(donors[i], donors[i].carving);
+      draft_.apply(donors[i]);
+    }
   }
 
   void roll_back() {
