@@ -29,6 +29,10 @@ double length_at(const int32_t* lengths, double probability) {
   return lengths[at - 1] + share * (lengths[at] - lengths[at - 1]);
 }
 
+const int32_t* lengths_of(Distribution distribution) {
+  return distribution == Distribution::kWlbllm ? kWlbllmLengths : kProlongLengths;
+}
+
 }  // namespace
 
 Distribution distribution_named(const std::string& name) {
@@ -37,8 +41,16 @@ Distribution distribution_named(const std::string& name) {
   return Distribution::kProlong;
 }
 
+int64_t raw_documents(Distribution distribution) {
+  return distribution == Distribution::kWlbllm ? 99519 : 77932;
+}
+
+double raw_length_at(Distribution distribution, double probability) {
+  return length_at(lengths_of(distribution), probability);
+}
+
 int64_t LengthSampler::next() {
-  const int32_t* const lengths = distribution_ == Distribution::kWlbllm ? kWlbllmLengths : kProlongLengths;
+  const int32_t* const lengths = lengths_of(distribution_);
   const double below = probability_below(lengths, kLongTokens);
   // Weights of 1/2 and 4 on the two sides of 64K, inverted.
   const double draw = random_.unit() * (below / 2 + (1 - below) * 4);

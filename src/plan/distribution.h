@@ -18,6 +18,11 @@ enum class Distribution { kWlbllm, kProlong };
 /// Throws InputError for a name that is neither "wlbllm" nor "prolong".
 Distribution distribution_named(const std::string& name);
 
+/// Documents behind a distribution's table of lengths, and the length that a share `probability` of them is
+/// shorter than, before anything is kept, repeated or scaled.
+int64_t raw_documents(Distribution distribution);
+double raw_length_at(Distribution distribution, double probability);
+
 /// Draws document lengths one by one, independently.
 class LengthSampler {
  public:

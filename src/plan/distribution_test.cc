@@ -5,6 +5,7 @@
 #include <fstream>
 #include <numeric>
 #include <sstream>
+#include <tuple>
 
 #include "base/check.h"
 #include "plan/length_tables.h"
@@ -39,6 +40,24 @@ TEST(Distribution, LongDocumentsHoldTheShareOfTokensThatTheRecipeGivesThem) {
     if (length >= 65536) in_long += length;
   }
   EXPECT_NEAR(in_long / all, expected_long_share(0.127952), 0.01);
+}
+
+TEST(Distribution, RawLengthsHaveThePublishedMeanAndTail) {
+  // mean=3961.787, count>=65536=528 of 99519; mean=3051.903, 47 of 77932.
+  for (const auto& [distribution, mean, tail] :
+       {std::tuple(Distribution::kWlbllm, 3961.787, 528), std::tuple(Distribution::kProlong, 3051.903, 47)}) {
+    const int64_t count = raw_documents(distribution);
+    double sum = 0;
+    int64_t is_long = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      const double length =
+          raw_length_at(distribution, (static_cast<double>(i) + 0.5) / static_cast<double>(count));
+      sum += length;
+      is_long += length >= 65536;
+    }
+    EXPECT_NEAR(sum / static_cast<double>(count), mean, 0.01 * mean);
+    EXPECT_NEAR(static_cast<double>(is_long), tail, 0.03 * tail);
+  }
 }
 
 TEST(Distribution, ThreeTenthsOfLongProlongDocumentsBecomeOneChunk) {
