@@ -13,6 +13,7 @@ void add_bench_command(CLI::App& program);
 void add_profile_command(CLI::App& program);
 void add_train_command(CLI::App& program);
 void add_plan_command(CLI::App& program);
+void add_simulate_command(CLI::App& program);
 void add_version_command(CLI::App& program);
 
 /// Within `distca bench`.
