@@ -175,7 +175,8 @@ void apply_override(const std::string& setting, const std::vector<ConfigKey>& ke
 
 /// What no key alone can get wrong.
 void check_together(const Config& c, const std::string& origin) {
-  DISTCA_CHECK_INPUT(!c.data.path.empty(), "{}: data.path is not given: the prefix of a dataset", origin);
+  DISTCA_CHECK_INPUT(!c.data.path.empty() || c.cluster.gpus > 0,
+                     "{}: data.path is not given: the prefix of a dataset", origin);
   DISTCA_CHECK_INPUT(!c.model.config.empty(), "{}: model.config is not given: a config.json or a preset",
                      origin);
   const int64_t parts = c.train.micro_batches * c.train.nano_batches;
