@@ -1,43 +1,80 @@
 // `distca simulate`
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <map>
 #include <memory>
 
 #include "base/check.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "cli/commands.h"
-#include "model/config.h"
+#include "cli/simulate_setup.h"
 #include "sim/recorded_report.h"
 
 namespace distca {
 namespace {
 
 struct SimulateOptions {
-  std::string recorded, fit, profile = "h200", json;
+  std::string recorded, fit, profile, json, config, trace;
+  std::vector<std::string> set, policies, sweep;
+  std::map<std::string, std::string> flags;  // configuration keys that have a flag of their own
+  int64_t tokens_per_gpu = 0;
 };
 
-ModelShape shape_of(const std::string& name, const LlamaConfig& config) {
-  return {name,
-          config.hidden_size,
-          config.num_hidden_layers,
-          config.num_attention_heads,
-          config.num_key_value_heads,
-          config.head_dim,
-          config.intermediate_size,
-          config.vocab_size,
-          config.tie_word_embeddings};
-}
+/// Flags and the keys they stand for.
+constexpr struct {
+  const char *flag, *key, *meaning;
+} kFlags[] = {
+    {"--gpus", "cluster.gpus", "devices"},
+    {"--gpus-per-node", "cluster.gpus_per_node", "devices of a node"},
+    {"--tp", "parallel.tp", "tensor-parallel degree"},
+    {"--pp", "parallel.pp", "pipeline stages"},
+    {"--cp", "parallel.cp", "degree of policies named without one"},
+    {"--servers", "parallel.servers", "ranks that only serve attention"},
+    {"--recompute", "parallel.recompute", "none or selective"},
+    {"--model", "model.config", "a preset or a config.json"},
+    {"--tokens", "train.tokens_per_batch", "tokens of a step"},
+    {"--context", "data.context", "tokens of a chunk, which no document exceeds"},
+    {"--micro-batches", "train.micro_batches", "micro-batches of a step"},
+    {"--nano-batches", "train.nano_batches", "nano-batches of a micro-batch"},
+    {"--distribution", "cluster.distribution", "wlbllm, prolong, or a file of lengths"},
+    {"--samples", "cluster.samples", "steps to draw"},
+    {"--seed", "train.seed", "of the first draw"},
+    {"--tolerance", "attention.tolerance", "of disaggregated plans"},
+    {"--memory", "attention.memory", "keep or resend"},
+    {"--overlap", "attention.overlap", "pingpong, single or signal"},
+};
+
+/// What flags change on, where there is no file.
+constexpr char kDefaults[] = R"(
+[data]
+context = 131072
+[train]
+tokens_per_batch = 2097152
+[attention]
+tolerance = 0.02
+[model]
+config = "llama-8b"
+[parallel]
+tp = 8
+recompute = "selective"
+shard_optimizer = true
+[cluster]
+gpus = 64
+distribution = "prolong"
+)";
 
 /// "34b" in a table of recorded runs is the preset llama-34b.
 ModelShape recorded_model(const std::string& name) {
   const bool is_size = name.find_first_not_of("0123456789b") == std::string::npos;
-  return shape_of(name, find_llama_config(is_size ? "llama-" + name : name));
+  return find_model_shape(is_size ? "llama-" + name : name);
 }
 
 void simulate_recorded(const SimulateOptions& options) {
   const std::vector<RecordedRow> rows = parse_recorded(read_text(options.recorded), options.recorded);
-  DeviceProfile profile = find_device_profile(options.profile);
+  DeviceProfile profile = find_device_profile(options.profile.empty() ? "h200" : options.profile);
   if (!options.fit.empty()) {
     profile = fit_recorded(rows, recorded_model, profile);
     write_file_atomically(options.fit, dump_device_profile(profile));
@@ -50,23 +87,141 @@ void simulate_recorded(const SimulateOptions& options) {
   }
 }
 
+/// One line that is rewritten on a terminal; nothing elsewhere.
+void show_progress(int64_t done, int64_t all) {
+  if (::isatty(STDERR_FILENO) == 0) return;
+  std::fprintf(stderr, "\r%ld of %ld steps simulated", static_cast<long>(done), static_cast<long>(all));
+  if (done == all) std::fputs("\r\033[K", stderr);
+}
+
+using Settings = std::map<std::string, std::string>;
+
+Config configuration(const SimulateOptions& options, const Settings& swept) {
+  Settings flags = options.flags;
+  for (const auto& [key, value] : swept) flags[key] = value;
+  if (!options.profile.empty()) flags["cluster.profile"] = "\"" + options.profile + "\"";
+  std::vector<std::string> overrides = options.set;
+  for (const auto& [key, value] : flags) overrides.push_back(key + "=" + value);
+  if (options.tokens_per_gpu > 0) {
+    const auto gpus = flags.find("cluster.gpus");
+    DISTCA_CHECK_INPUT(gpus != flags.end(), "--tokens-per-gpu needs --gpus");
+    const std::string tokens = std::to_string(options.tokens_per_gpu * std::atoll(gpus->second.c_str()));
+    overrides.push_back("train.tokens_per_batch=" + tokens);
+  }
+  return options.config.empty() ? parse_config(kDefaults, "simulate", overrides)
+                                : read_config(options.config, overrides);
+}
+
+void write_trace(const Study& study, const std::vector<StepDocuments>& draws, const std::string& path) {
+  const PolicyChoice* traced = &study.rows[0].choice;
+  for (const StudyRow& row : study.rows) {
+    if (row.choice.policy == Policy::kCad) traced = &row.choice;
+  }
+  std::vector<TimelineEvent> events;
+  simulate_step(study.setup, *traced, draws[0], &events);
+  write_file_atomically(path, chrome_trace(events));
+  std::fprintf(stderr, "%s: the first draw under %s\n", path.c_str(), traced->name().c_str());
+}
+
+Study simulate_one(const SimulateOptions& options, const Settings& swept) {
+  const Config config = configuration(options, swept);
+  const ClusterSetup setup = cluster_setup(config);
+  const std::vector<PolicyChoice> choices = policy_choices(setup, config, options.policies);
+  const std::vector<StepDocuments> draws = study_documents(setup, config);
+  Study study = run_study(setup, choices, draws, show_progress);
+  if (!options.trace.empty()) write_trace(study, draws, options.trace);
+  return study;
+}
+
+struct SweptKey {
+  std::string name, key;
+  std::vector<std::string> values;
+};
+
+SweptKey parse_sweep(const std::string& text) {
+  const size_t equals = text.find('=');
+  DISTCA_CHECK_INPUT(equals != std::string::npos, "--sweep {}: it takes name=value,value,…", text);
+  SweptKey swept{text.substr(0, equals), "", {}};
+  for (const auto& flag : kFlags) {
+    if ("--" + swept.name == flag.flag) swept.key = flag.key;
+  }
+  DISTCA_CHECK_INPUT(!swept.key.empty(), "--sweep {}: {} is not an option with a value", text, swept.name);
+  for (size_t begin = equals + 1; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    swept.values.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return swept;
+}
+
+/// Every combination of the swept keys' values, the last key changing fastest.
+void simulate_sweep(const SimulateOptions& options) {
+  std::vector<SweptKey> keys;
+  size_t combinations = 1;
+  for (const std::string& text : options.sweep) {
+    keys.push_back(parse_sweep(text));
+    combinations *= keys.back().values.size();
+  }
+  Json all = Json::array();
+  for (size_t i = 0; i < combinations; ++i) {
+    Settings settings;
+    Json point = Json::object();
+    std::string title;
+    size_t rest = i;
+    for (size_t k = keys.size(); k-- > 0;) {
+      const std::string& value = keys[k].values[rest % keys[k].values.size()];
+      rest /= keys[k].values.size();
+      settings[keys[k].key] = value;
+      point[keys[k].name] = value;
+      title = keys[k].name + "=" + value + " " + title;
+    }
+    const Study study = simulate_one(options, settings);
+    if (options.json != "-")
+      std::printf("%s== %s\n%s", i == 0 ? "" : "\n", title.c_str(), study_text(study).c_str());
+    all.push_back({{"sweep", std::move(point)}, {"study", parse_json(study_json(study), "study")}});
+  }
+  if (!options.json.empty()) write_json(all, options.json);
+}
+
+void simulate(const SimulateOptions& options) {
+  if (!options.recorded.empty()) return simulate_recorded(options);
+  if (!options.sweep.empty()) return simulate_sweep(options);
+  const Study study = simulate_one(options, {});
+  if (options.json != "-") std::fputs(study_text(study).c_str(), stdout);
+  if (!options.json.empty()) write_json(parse_json(study_json(study), "study"), options.json);
+}
+
 }  // namespace
 
 void add_simulate_command(CLI::App& program) {
   auto options = std::make_shared<SimulateOptions>();
-  CLI::App* command = program.add_subcommand("simulate", "predict training iterations on a cluster");
+  CLI::App* command = program.add_subcommand("simulate", "predict training steps on a cluster");
+  command->add_option("--config", options->config, "configuration file; the options below override its keys");
+  command->add_option("--set", options->set, "section.key=value, overrides the file's");
+  for (const auto& flag : kFlags) {
+    command->add_option_function<std::string>(
+        flag.flag, [options, key = flag.key](const std::string& value) { options->flags[key] = value; },
+        flag.meaning);
+  }
+  command->add_option("--tokens-per-gpu", options->tokens_per_gpu,
+                      "tokens of a step ÷ gpus, instead of --tokens");
+  command->add_option("--profile", options->profile, "h100, h200, or a file");
+  command
+      ->add_option(
+          "--policy", options->policies,
+          "policies to compare, the first is the base of the speed-up: none, cad, cad-free, wlb-4, …")
+      ->delimiter(',');
+  command->add_option("--sweep", options->sweep, "name=value,value,… of options above: a table each");
+  command->add_option("--json", options->json, "write the results to this file; - is standard output");
+  command->add_option("--trace", options->trace,
+                      "write a Chrome trace of the first draw (opens in Perfetto)");
   command->add_option("--recorded", options->recorded,
                       "predict every row of this table of measured iterations");
   command
       ->add_option("--fit", options->fit,
                    "fit the profile's constants to the table first, and write the profile to this file")
       ->needs("--recorded");
-  command->add_option("--profile", options->profile, "h100, h200, or a file")->capture_default_str();
-  command->add_option("--json", options->json, "write the results to this file; - is standard output");
-  command->callback([options] {
-    DISTCA_CHECK_INPUT(!options->recorded.empty(), "simulate needs --recorded FILE");
-    simulate_recorded(*options);
-  });
+  command->callback([options] { simulate(*options); });
 }
 
 }  // namespace distca

@@ -25,7 +25,8 @@ RecordedErrors errors_of(RecordedClass kind, const std::vector<RecordedRow>& row
     if (class_of(rows[i]) != kind || rows[i].ms == 0) continue;
     errors.push_back(std::abs(error_of(rows[i], predictions[i])));
     const double off = std::abs(predictions[i].ms - rows[i].ms);
-    if (off > 0) result.worst_spreads = std::max(result.worst_spreads, off / predictions[i].spread_ms);
+    if (predictions[i].spread_ms > 0)
+      result.worst_spreads = std::max(result.worst_spreads, off / predictions[i].spread_ms);
   }
   result.rows = static_cast<int64_t>(errors.size());
   if (errors.empty()) return result;
@@ -149,9 +150,11 @@ std::string recorded_text(const std::vector<RecordedRow>& rows,
   }
   text += "\nmilliseconds; the spread is a standard deviation over draws of the documents\n";
   for (const RecordedErrors& errors : report.errors) {
-    text += fmt::format("{:14} {:>3} rows: median {:.1f}%, worst {:.1f}%, at most {:.1f} spreads\n",
-                        name_of(errors.kind), errors.rows, 100 * errors.median, 100 * errors.worst,
-                        errors.worst_spreads);
+    text += fmt::format("{:14} {:>3} rows: median {:.1f}%, worst {:.1f}%", name_of(errors.kind), errors.rows,
+                        100 * errors.median, 100 * errors.worst);
+    if (errors.kind == RecordedClass::kFew)
+      text += fmt::format(", at most {:.2f} spreads", errors.worst_spreads);
+    text += '\n';
   }
   for (const RecordedGroup& group : report.groups) {
     text += fmt::format("fastest of {}: measured {} by {:.1f}%, predicted {}\n", group.name, group.measured,
