@@ -2,9 +2,10 @@
 SHELL := /bin/bash
 JOBS ?= $(shell scripts/jobs)
 
-.PHONY: help deps build test sanitize bench format format-check clean
+.PHONY: help deps build demo test sanitize bench format format-check clean
 help:
 	@echo "make build     build/distca and the tests"
+	@echo "make demo      build, then train a small model on this machine's C headers: five minutes"
 	@echo "make test      build, then run every test"
 	@echo "make sanitize  tests under the address, undefined-behaviour and thread sanitizers"
 	@echo "make bench     the benchmarks of bench/"
@@ -16,6 +17,11 @@ deps:
 build: deps
 	cmake --preset release
 	cmake --build build -j $(JOBS)
+
+demo: deps
+	cmake --preset release
+	cmake --build build -j $(JOBS) --target distca
+	@scripts/demo
 
 test: build
 	ctest --test-dir build -j 2 --output-on-failure

@@ -1,5 +1,6 @@
 #include "train/run.h"
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -56,6 +57,10 @@ std::string last_good(const std::string& checkpoint) {
 
 RunInputs read_inputs(const Config& config) {
   check_trainable(config);
+  const std::filesystem::path metrics_folder = std::filesystem::path(config.train.metrics).parent_path();
+  DISTCA_CHECK_INPUT(metrics_folder.empty() || std::filesystem::is_directory(metrics_folder),
+                     "train.metrics = \"{}\": there is no folder {}", config.train.metrics,
+                     metrics_folder.string());
   RunInputs inputs{config, find_llama_config(config.model.config), {}};
   inputs.source = token_source(std::make_shared<IndexedDataset>(config.data.path));
   const BatchStream stream(inputs.source, batch_inputs(config));

@@ -78,6 +78,10 @@ def test_missing_config_and_missing_file(runs):
     refused(runs, says="run.toml")
 
 
+def test_folder_of_the_metrics_that_is_not_there(runs):
+    refused(runs, f"train.metrics={runs.root}/none/m.jsonl", says=["train.metrics", "there is no folder"])
+
+
 def test_missing_dataset(runs):
     refused(runs, f"data.path={runs.root}/none", says="none.idx")
 
