@@ -2,14 +2,13 @@
 
 #include <ATen/ops/tensor.h>
 
-#include <algorithm>
 #include <memory>
-#include <numeric>
 #include <utility>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "plan/exchange.h"
+#include "plan/report.h"
 #include "plan/traffic.h"
 #include "train/epoch_order.h"
 #include "train/rank_rows.h"
@@ -26,13 +25,6 @@ std::vector<int64_t> home_loads(const Layout& layout) {
 }
 
 }  // namespace
-
-double max_over_mean(const std::vector<int64_t>& loads) {
-  const int64_t sum = std::accumulate(loads.begin(), loads.end(), int64_t{0});
-  if (sum == 0) return 1;
-  return static_cast<double>(*std::max_element(loads.begin(), loads.end())) *
-         static_cast<double>(loads.size()) / static_cast<double>(sum);
-}
 
 uint64_t PreparedStep::digest() const {
   uint64_t out = 0;

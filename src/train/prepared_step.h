@@ -43,9 +43,6 @@ struct PrepareOptions {
   int64_t steps = 0;  // the last step + 1: nothing beyond it is prepared
 };
 
-/// Max ÷ mean of `loads`; 1 where there is no load.
-double max_over_mean(const std::vector<int64_t>& loads);
-
 /// Makes one step after the other, each a step ahead of its use.
 class StepPreparer {
  public:
