@@ -12,6 +12,7 @@
 #include "comm/mpi.h"
 #include "comm/threads.h"
 #include "plan/policy.h"
+#include "plan/report.h"
 #include "plan/traffic.h"
 
 namespace distca {
@@ -26,15 +27,6 @@ struct Options {
   LayerBenchOptions bench;
   bool no_check = false;
 };
-
-double max_over_mean(const std::vector<int64_t>& loads) {
-  double sum = 0, most = 0;
-  for (const int64_t load : loads) {
-    sum += static_cast<double>(load);
-    most = std::max(most, static_cast<double>(load));
-  }
-  return sum == 0 ? 1 : most * static_cast<double>(loads.size()) / sum;
-}
 
 Layout batch_of(const Options& options) {
   if (options.ranks == 0) return layout_of(options.documents);

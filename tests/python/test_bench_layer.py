@@ -101,3 +101,10 @@ def expect_line(done, words):
 def test_a_wrong_option_is_one_line(run_program, docs, arguments, words):
     path = docs([[2000], [48]], tokens_per_chunk=2048)
     expect_line(run_program("distca", "bench", "layer", "--docs", path, *arguments, check=False), words)
+
+
+def test_a_plan_for_another_batch_is_one_line(run_program, docs, tmp_path):
+    plan = tmp_path / "plan.json"
+    run_program("distca", "plan", "--docs", docs([[2000], [48]], tokens_per_chunk=2048), "--dump", plan)
+    other = docs([[1999], [48]], tokens_per_chunk=2048)
+    expect_line(run_program("distca", "bench", "layer", "--docs", other, "--plan", plan, check=False), ["plan.json", "another batch"])
