@@ -10,6 +10,9 @@
 
 namespace distca {
 
+/// Throws InputError that begins with `what` unless a document may have so many tokens.
+void check_document_length(int64_t length, const std::string& what);
+
 struct Layout {
   std::vector<int64_t> doc_lengths;  // tokens of each document; 0 is allowed
   int32_t ranks = 0;                 // ranks that are home to tokens, numbered from 0; one may hold none
