@@ -212,8 +212,10 @@ struct BackwardTile {
   HWY_NOINLINE void load_keys() {
     const int64_t stride = args.shape.kv_heads * dim, padded = round_up(block_keys, kRows);
     const int64_t at = (task.kv_row + block) * stride + kv_head * dim;
-    keys_of_block = pack_rows(args.k + at, stride, block_keys, padded, dim, wide, buffers.k);
-    values_of_block = pack_rows(args.v + at, stride, block_keys, padded, dim, wide, buffers.v);
+    keys_of_block =
+        pack_rows(args.k + at, stride, block_keys, padded, dim, wide, lanes <= kLanesInPlace, buffers.k);
+    values_of_block =
+        pack_rows(args.v + at, stride, block_keys, padded, dim, wide, lanes <= kLanesInPlace, buffers.v);
     pack_columns<kRows>(args.k + at, stride, block_keys, kBlockKeys, dim, buffers.k_columns);
   }
 

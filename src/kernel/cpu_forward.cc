@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernel/ahead.h"
 #include "kernel/arena.h"
 #include "kernel/cpu_tiles.h"
 #include "kernel/targets.h"
@@ -36,6 +37,7 @@ struct ForwardBuffers {
   E *begin, *end, *rescale;  // per lane of one strip
   E* rows;                   // a strip as rows: (lanes, wide)
   bool* started;             // per strip: o holds something
+  const char** ahead;        // rows of Ahead
 };
 
 template <typename T>
@@ -48,15 +50,19 @@ struct ForwardTile {
 
   const AttentionForward<T>& args;
   const LaneTile& tile;
+  const LaneTile* next;  // that this thread computes after this one; null after the last
   const KernelTask& task;
   const int64_t group, dim, wide, lanes, padded_lanes;
   ForwardBuffers<E> buffers;
   int64_t block = 0, block_keys = 0;
   Rows<E> keys_of_block;
+  bool last_block = false;
+  Ahead ahead;
 
-  ForwardTile(const AttentionForward<T>& args, const LaneTile& tile)
+  ForwardTile(const AttentionForward<T>& args, const LaneTile& tile, const LaneTile* next)
       : args(args),
         tile(tile),
+        next(next),
         task(args.tasks[tile.task]),
         group(args.shape.heads / args.shape.kv_heads),
         dim(args.shape.head_dim),
@@ -77,6 +83,7 @@ struct ForwardTile {
       b.rescale = arena.take<E>(kStripLanes);
       b.rows = arena.take<E>(kStripLanes * wide);
       b.started = arena.take<bool>(padded_lanes / kLanes);
+      b.ahead = arena.take<const char*>(2 * kStripLanes + 2 * kBlockKeys);
       return b;
     });
   }
@@ -93,6 +100,7 @@ struct ForwardTile {
     for_strips<&ForwardTile::load_queries>();
     for (block = low.begin / kBlockKeys * kBlockKeys; block < high.end; block += kBlockKeys) {
       block_keys = std::min(kBlockKeys, high.end - block);
+      last_block = block + kBlockKeys >= high.end;
       load_keys();
       for_strips<&ForwardTile::attend>();
     }
@@ -140,8 +148,8 @@ struct ForwardTile {
   HWY_NOINLINE void load_keys() {
     const int64_t stride = args.shape.kv_heads * dim;
     const int64_t at = (task.kv_row + block) * stride + tile.kv_head * dim;
-    keys_of_block =
-        pack_rows(args.k + at, stride, block_keys, round_up(block_keys, kRows), dim, wide, buffers.k);
+    keys_of_block = pack_rows(args.k + at, stride, block_keys, round_up(block_keys, kRows), dim, wide,
+                              lanes <= kLanesInPlace, buffers.k);
     pack_columns<kRows>(args.v + at, stride, block_keys, kBlockKeys, dim, buffers.v);
   }
 
@@ -155,7 +163,33 @@ struct ForwardTile {
       lane_limits(task, args.shape.window_left, group, first, last, vectors * kLanes, block, block_keys,
                   buffers.begin, buffers.end);
     }
+    ahead.clear();
+    if (last_block) look_ahead(lane, vectors * kLanes, keys);
     for_width(vectors, *this, lane, keys);
+  }
+
+  /// This strip's rows of O, those of the next tile's Q that stand where this strip does, and a part of its
+  /// keys and values.
+  HWY_NOINLINE void look_ahead(int64_t lane, int64_t width, const StripKeys& keys) {
+    ahead.begin(buffers.ahead, dim * static_cast<int64_t>(sizeof(T)));
+    for (int64_t i = lane; i < std::min(lanes, lane + width); ++i) {
+      ahead.add(args.o + row_of_lane(task.o_row, i) * dim);
+    }
+    if (next != nullptr) {
+      const KernelTask& then = args.tasks[next->task];
+      for (int64_t i = lane; i < std::min(next->lane_end - next->lane_begin, lane + width); ++i) {
+        const int64_t at = next->lane_begin + i;
+        const int64_t head = next->kv_head * group + at % group;
+        ahead.add(args.q + ((then.q_row + at / group) * args.shape.heads + head) * dim);
+      }
+      const int64_t rows = std::min(then.kv_len, kBlockKeys);
+      for (int64_t i = rows * lane / padded_lanes; i < rows * (lane + width) / padded_lanes; ++i) {
+        const int64_t at = ((then.kv_row + i) * args.shape.kv_heads + next->kv_head) * dim;
+        ahead.add(args.k + at);
+        ahead.add(args.v + at);
+      }
+    }
+    ahead.spread((keys.end - keys.begin) / kRows + dim / kRows + 1);
   }
 
   template <int NV>
@@ -182,6 +216,7 @@ struct ForwardTile {
     HWY_UNROLL(16)
     for (int v = 0; v < NV; ++v) max[v] = hidden;
     for (int64_t key = keys.begin; key < keys.end; key += kRows) {
+      ahead.fetch();
       V s[kRows][NV];
       product<false>(d, keys_of_block.data + key * keys_of_block.stride, keys_of_block.stride,
                      buffers.q + lane * wide, kWidth, dim, s);
@@ -248,6 +283,7 @@ struct ForwardTile {
     constexpr int64_t kWidth = NV * kLanes;
     V rescale[NV];
     for (int64_t c = 0; c < dim; c += kRows) {
+      ahead.fetch();
       V o[kRows][NV];
       product<true>(d, buffers.v + c * kBlockKeys + keys.begin * kRows, 0, buffers.p + keys.begin * kWidth,
                     kWidth, keys.end - keys.begin, o);
@@ -299,7 +335,9 @@ struct ForwardTile {
 
 template <typename T>
 void run_tiles(const AttentionForward<T>& args, std::span<const LaneTile> tiles) {
-  for (const LaneTile& tile : tiles) ForwardTile<T>(args, tile).run();
+  for (size_t i = 0; i < tiles.size(); ++i) {
+    ForwardTile<T>(args, tiles[i], i + 1 < tiles.size() ? &tiles[i + 1] : nullptr).run();
+  }
 }
 
 void forward_float(const AttentionForward<float>& args, std::span<const LaneTile> tiles) {

@@ -60,13 +60,14 @@ struct Rows {
   int64_t stride = 0;
 };
 
-/// Rows `stride` apart, `padded_rows` of them can be read: the rows themselves where that is so already, else
+/// Rows `stride` apart, `padded_rows` of them can be read: the rows themselves where that is so already and
+/// `in_place`, else
 /// a contiguous copy in `memory` (padded_rows, padded).
 template <typename T, typename E = Accumulator<T>>
 HWY_INLINE Rows<E> pack_rows(const T* from, int64_t stride, int64_t rows, int64_t padded_rows, int64_t dim,
-                             int64_t padded, E* memory) {
+                             int64_t padded, bool in_place, E* memory) {
   if constexpr (std::is_same_v<T, E>) {
-    if (rows == padded_rows) return {from, stride};
+    if (in_place && rows == padded_rows) return {from, stride};
   }
   for (int64_t r = 0; r < rows; ++r) copy_row(from + r * stride, dim, padded, E(1), memory + r * padded);
   zero_row((padded_rows - rows) * padded, memory + rows * padded);

@@ -22,6 +22,10 @@ inline int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
+/// Few lanes read key rows where they lie. More are worth a copy: rows of many heads are a multiple of 4 KiB
+/// apart, and a register tile's would all meet in one set of the first-level cache.
+inline constexpr int64_t kLanesInPlace = 64;
+
 /// Vectors of the next strip when `left` are left: three, but 2 + 2 rather than 3 + 1.
 inline int strip_vectors(int64_t left) {
   return left == 4 ? 2 : static_cast<int>(std::min<int64_t>(left, 3));
