@@ -324,6 +324,14 @@ class FreeLayout {
 
 }  // namespace
 
+bool tokens_are_equal(const Layout& layout) {
+  const double mean = static_cast<double>(layout.tokens()) / layout.ranks;
+  for (const int64_t tokens : layout.tokens_of_ranks()) {
+    if (std::abs(static_cast<double>(tokens) - mean) > kTileRows) return false;
+  }
+  return true;
+}
+
 Layout free_layout(const std::vector<int64_t>& doc_lengths, int32_t ranks, const PlanOptions& options,
                    const FreeLayoutOptions& free) {
   return FreeLayout(doc_lengths, ranks, options, free).run();
@@ -333,19 +341,19 @@ Layout best_free_layout(const std::vector<int64_t>& doc_lengths, int32_t ranks, 
   PlanOptions greedy = options;
   greedy.search_moves = 0;
   greedy.kv_row_limit = greedy.byte_limit = 0;
-  const bool large = static_cast<int64_t>(doc_lengths.size()) * ranks > kLargeBatch;
-  const std::vector<double> shares =
-      large ? std::vector<double>{1} : std::vector<double>{1, 1.015, 1.03, 0.97};
   Layout best;
   int64_t least = INT64_MAX;
-  for (const double share : shares) {
+  const auto offer = [&](Layout layout) {
+    const Plan plan = schedule(layout, greedy).plan;
+    const int64_t bytes = planned_traffic(plan, make_exchange(plan), options.bytes).total();
+    if (bytes >= least) return;
+    least = bytes;
+    best = std::move(layout);
+  };
+  const bool large = static_cast<int64_t>(doc_lengths.size()) * ranks > kLargeBatch;
+  for (const double share : large ? std::vector<double>{1} : std::vector<double>{1, 1.015, 1.03, 0.97}) {
     for (const double least_piece : {0.05, 0.1, 0.3}) {
-      Layout layout = free_layout(doc_lengths, ranks, options, {share, least_piece});
-      const Plan plan = schedule(layout, greedy).plan;
-      const int64_t bytes = planned_traffic(plan, make_exchange(plan), options.bytes).total();
-      if (bytes >= least) continue;
-      least = bytes;
-      best = std::move(layout);
+      offer(free_layout(doc_lengths, ranks, options, {share, least_piece}));
     }
   }
   return best;

@@ -21,4 +21,7 @@ Layout free_layout(const std::vector<int64_t>& doc_lengths, int32_t ranks, const
 /// The one of several such layouts that takes the fewest bytes to plan within the tolerance.
 Layout best_free_layout(const std::vector<int64_t>& doc_lengths, int32_t ranks, const PlanOptions& options);
 
+/// Whether every rank's tokens are within 128 of the mean.
+bool tokens_are_equal(const Layout& layout);
+
 }  // namespace distca

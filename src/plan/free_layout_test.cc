@@ -82,7 +82,7 @@ TEST(FreeLayout, AnyLengthsMakeAValidLayout) {
 }
 
 TEST(FreeLayout, PiecesOfOneDocumentLieOnNeighbours) {
-  const Layout layout = best_free_layout({40000, 1000, 1000, 1000, 1000}, 4, {});
+  const Layout layout = free_layout({40000, 1000, 1000, 1000, 1000}, 4, {});
   int32_t before = -1;
   for (const Shard& shard : layout.shards) {
     if (shard.doc != 0) continue;

@@ -6,6 +6,7 @@
 #include "plan/baselines.h"
 #include "plan/free_layout.h"
 #include "plan/scheduler.h"
+#include "plan/traffic.h"
 
 namespace distca {
 namespace {
@@ -46,6 +47,20 @@ PlanResult at_home(Layout layout, int32_t dedicated) {
   return result;
 }
 
+int64_t bytes_of(const Plan& plan, const PlanOptions& options) {
+  return planned_traffic(plan, make_exchange(plan), options.bytes).total();
+}
+
+/// On a free layout, or as documents lie if that is as good.
+PlanResult plan_freely(const Layout& layout, const PlanOptions& options) {
+  PlanOptions fixed = options;
+  fixed.layout = LayoutKind::kFixed;
+  PlanResult moved = make_plan(best_free_layout(layout.doc_lengths, layout.ranks, options), fixed);
+  if (options.policy != Policy::kCad || !tokens_are_equal(layout)) return moved;
+  PlanResult as_given = make_plan(layout, fixed);
+  return bytes_of(as_given.plan, options) < bytes_of(moved.plan, options) ? as_given : moved;
+}
+
 }  // namespace
 
 Policy policy_named(const std::string& name) {
@@ -64,12 +79,8 @@ std::string name_of(Policy policy) {
 
 PlanResult make_plan(const Layout& layout, const PlanOptions& options) {
   check(layout, options);
-  if (options.layout == LayoutKind::kFree &&
-      (options.policy == Policy::kCad || options.policy == Policy::kNone)) {
-    PlanOptions fixed = options;
-    fixed.layout = LayoutKind::kFixed;
-    return make_plan(best_free_layout(layout.doc_lengths, layout.ranks, options), fixed);
-  }
+  const bool packs_itself = options.policy != Policy::kNone && options.policy != Policy::kCad;
+  if (options.layout == LayoutKind::kFree && !packs_itself) return plan_freely(layout, options);
   switch (options.policy) {
     case Policy::kCad:
       return schedule(layout, options);
