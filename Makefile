@@ -39,4 +39,4 @@ format-check:
 	@git ls-files '*.h' '*.cc' | xargs clang-format-14 --dry-run --Werror
 
 clean:
-	rm -rf build build-debug build-asan build-tsan
+	rm -rf build build-debug build-asan build-tsan build-fuzz
