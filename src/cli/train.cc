@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "cli/commands.h"
 #include "comm/mpi.h"
 #include "comm/threads.h"
@@ -24,6 +25,7 @@ struct TrainOptions {
   std::string config;
   std::vector<std::string> settings;
   int32_t ranks = 0;
+  std::string json;
   bool keys = false;
 };
 
@@ -39,6 +41,12 @@ void set_compute_threads(const Config& config, int ranks_here) {
   at::set_num_threads(config.parallel.threads > 0 ? static_cast<int>(config.parallel.threads) : share);
 }
 
+void write_summary(const RunSummary& summary, const std::string& path) {
+  if (path.empty()) return;
+  if (path != "-") return write_file_atomically(path, summary.json());
+  std::fputs(summary.json().c_str(), stdout);
+}
+
 void run_as_mpi_rank(const TrainOptions& options) {
   // Whatever is wrong is said once: by the job, with all ranks stopped.
   const auto body = [&](Fabric& fabric) {
@@ -47,7 +55,8 @@ void run_as_mpi_rank(const TrainOptions& options) {
                        "--ranks {} contradicts the {} ranks of the MPI job", options.ranks,
                        fabric.world_size());
     set_compute_threads(config, mpi_ranks_here());
-    run_training(fabric, read_inputs(config));
+    const RunSummary summary = run_training(fabric, read_inputs(config));
+    if (fabric.rank() == 0) write_summary(summary, options.json);
   };
   FabricOptions fabric_options;
   try {
@@ -72,7 +81,12 @@ void train(const TrainOptions& options) {
   set_compute_threads(config, ranks);
   FabricOptions fabric_options;
   fabric_options.timeout_s = config.parallel.timeout;
-  run_thread_ranks(ranks, fabric_options, [&](Fabric& fabric) { run_training(fabric, inputs); });
+  RunSummary summary;
+  run_thread_ranks(ranks, fabric_options, [&](Fabric& fabric) {
+    const RunSummary of_rank = run_training(fabric, inputs);
+    if (fabric.rank() == 0) summary = of_rank;
+  });
+  write_summary(summary, options.json);
 }
 
 }  // namespace
@@ -88,6 +102,7 @@ void add_train_command(CLI::App& program) {
       ->check(CLI::Range(1, 4096));
   command->add_option("--set", options->settings, "section.key=value, over what the file says")
       ->allow_extra_args(false);
+  command->add_option("--json", options->json, "write what the run did to this file; - is standard output");
   command->add_flag("--keys", options->keys, "print the table of configuration keys and exit");
   command->callback([options] { train(*options); });
 }

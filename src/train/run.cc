@@ -7,6 +7,7 @@
 
 #include "attend/attention_kernel.h"
 #include "base/check.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "train/checkpoint.h"
 #include "train/indexed_dataset.h"
@@ -49,11 +50,61 @@ bool checkpoint_is_due(const Config& config, int64_t steps_done) {
   return last || (config.checkpoint.every > 0 && steps_done % config.checkpoint.every == 0);
 }
 
+void add_step(RunSummary& run, const StepMetrics& step) {
+  if (run.steps++ == 0) run.first_loss = step.loss;
+  run.last_loss = step.loss;
+  run.tokens += step.tokens;
+  run.padding += step.padding;
+  run.seconds += step.step_s;
+  const auto mean = [&](double& so_far, double value) {
+    so_far += (value - so_far) / static_cast<double>(run.steps);
+  };
+  mean(run.load_max_over_mean, step.load_max_over_mean);
+  mean(run.load_max_over_mean_none, step.load_max_over_mean_none);
+  mean(run.bytes, static_cast<double>(step.bytes));
+  mean(run.wait_s, step.wait_s);
+}
+
 std::string last_good(const std::string& checkpoint) {
   return checkpoint.empty() ? "there is no earlier checkpoint" : "the last good checkpoint is " + checkpoint;
 }
 
+StepMetrics next_step(Trainer& trainer, const std::string& checkpoint) {
+  try {
+    return trainer.step();
+  } catch (const NotFinite& error) {
+    throw Error(format("{}; {}", error.what(), last_good(checkpoint)));
+  }
+}
+
+/// Returns its folder. `checkpoint` is the one before it.
+std::string write_checkpoint(const Config& config, const Trainer& trainer, const std::string& checkpoint) {
+  try {
+    return save_checkpoint(config.checkpoint, trainer);
+  } catch (const Error& error) {
+    throw Error(format("the checkpoint of step {} could not be written: {}; {}", trainer.next_step(),
+                       error.what(), last_good(checkpoint)));
+  }
+}
+
 }  // namespace
+
+std::string RunSummary::json() const {
+  const Json out = {{"first_step", first_step},
+                    {"steps", steps},
+                    {"first_loss", first_loss},
+                    {"last_loss", last_loss},
+                    {"tokens", tokens},
+                    {"padding", padding},
+                    {"seconds", seconds},
+                    {"tokens_per_s", seconds > 0 ? static_cast<double>(tokens) / seconds : 0},
+                    {"load_max_over_mean", load_max_over_mean},
+                    {"load_max_over_mean_none", load_max_over_mean_none},
+                    {"bytes_per_step", bytes},
+                    {"wait_s_per_step", wait_s},
+                    {"checkpoint", checkpoint}};
+  return out.dump(2) + "\n";
+}
 
 RunInputs read_inputs(const Config& config) {
   check_trainable(config);
@@ -70,42 +121,35 @@ RunInputs read_inputs(const Config& config) {
   return inputs;
 }
 
-void run_training(Fabric& fabric, const RunInputs& inputs) {
+RunSummary run_training(Fabric& fabric, const RunInputs& inputs) {
   const Config& config = inputs.config;
   check_run(inputs, fabric.world_size());
-  std::string checkpoint = checkpoint_to_resume(config.checkpoint);
+  RunSummary summary;
+  summary.checkpoint = checkpoint_to_resume(config.checkpoint);
   Trainer trainer(fabric, inputs);
-  if (!checkpoint.empty()) load_checkpoint(checkpoint, trainer);
-  const int64_t first = trainer.next_step(), steps = config.train.steps;
+  if (!summary.checkpoint.empty()) load_checkpoint(summary.checkpoint, trainer);
+  summary.first_step = trainer.next_step();
   // No rank goes on to write before all have read what they start from.
   fabric.barrier("start of the run");
-  if (first >= steps && fabric.rank() == 0)
-    log_info("nothing to do: {} is at step {} of {}", checkpoint, first, steps);
-  if (first >= steps) return;
+  if (summary.first_step >= config.train.steps && fabric.rank() == 0) {
+    log_info("nothing to do: {} is at step {} of {}", summary.checkpoint, summary.first_step,
+             config.train.steps);
+  }
   std::optional<Reporter> reporter;
-  for (int64_t step = first; step < steps; ++step) {
-    StepMetrics metrics;
-    try {
-      metrics = trainer.step();
-    } catch (const NotFinite& error) {
-      throw Error(format("{}; {}", error.what(), last_good(checkpoint)));
-    }
+  while (trainer.next_step() < config.train.steps) {
+    const StepMetrics metrics = next_step(trainer, summary.checkpoint);
+    add_step(summary, metrics);
     if (fabric.rank() == 0) {
-      if (!reporter) reporter.emplace(inputs, first);
+      if (!reporter) reporter.emplace(inputs, summary.first_step);
       reporter->report(metrics);
     }
-    if (!checkpoint_is_due(config, step + 1)) continue;
-    if (fabric.rank() == 0) {
-      try {
-        checkpoint = save_checkpoint(config.checkpoint, trainer);
-      } catch (const Error& error) {
-        throw Error(format("the checkpoint of step {} could not be written: {}; {}", step + 1, error.what(),
-                           last_good(checkpoint)));
-      }
-    } else {
-      checkpoint = checkpoint_folder(config.checkpoint, step + 1);
+    if (checkpoint_is_due(config, metrics.step + 1)) {
+      const bool writes = fabric.rank() == 0;
+      summary.checkpoint = writes ? write_checkpoint(config, trainer, summary.checkpoint)
+                                  : checkpoint_folder(config.checkpoint, metrics.step + 1);
     }
   }
+  return summary;
 }
 
 }  // namespace distca

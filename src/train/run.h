@@ -2,6 +2,9 @@
 // checkpoints from rank 0.
 #pragma once
 
+#include <cstdint>
+#include <string>
+
 #include "comm/fabric.h"
 #include "train/trainer.h"
 
@@ -11,8 +14,23 @@ namespace distca {
 /// InputError, and has written nothing.
 RunInputs read_inputs(const Config& config);
 
+/// What a run did, from its start or resumption on.
+struct RunSummary {
+  int64_t first_step = 0, steps = 0;  // done here
+  double first_loss = 0, last_loss = 0;
+  int64_t tokens = 0, padding = 0;
+  double seconds = 0;  // of all steps
+  // Means over the steps.
+  double load_max_over_mean = 0, load_max_over_mean_none = 0;
+  double bytes = 0, wait_s = 0;
+  std::string checkpoint;  // the newest; empty where there is none
+
+  std::string json() const;
+};
+
 /// Runs to the last step. Every rank calls it; nothing is written before all of the input was checked. Throws
 /// InputError for wrong input, and Error for a run that can't go on, with the last good checkpoint named.
-void run_training(Fabric& fabric, const RunInputs& inputs);
+/// Returns what it did.
+RunSummary run_training(Fabric& fabric, const RunInputs& inputs);
 
 }  // namespace distca

@@ -1,5 +1,6 @@
 """`distca train` as a user runs it: metrics, resuming, MPI ranks, checkpoints that others load."""
 
+import json
 import os
 import pathlib
 import random
@@ -46,6 +47,15 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(runs):
     assert len(lines) == 2 and all("\r" not in line and "loss" in line for line in lines), done.stderr
     assert lines[0].startswith("step 1/2 ") and lines[1].endswith("0s left")
     assert done.stdout == ""
+
+
+def test_summary_is_json_alone_on_standard_output(runs):
+    done = subprocess.run(runs.command("train.steps=2", options=("--json", "-")), capture_output=True, text=True)
+    summary, lines = json.loads(done.stdout), runs.lines()
+    assert summary["steps"] == 2 and summary["first_step"] == 0
+    assert [summary["first_loss"], summary["last_loss"]] == runs.losses()
+    assert summary["tokens"] == sum(line["tokens"] for line in lines)
+    assert summary["checkpoint"] == str(runs.latest())
 
 
 def test_only_the_newest_checkpoints_stay(whole):

@@ -68,10 +68,10 @@ class Runs:
         subprocess.run([self.program, "data", "build", "--out", str(self.root / "text"), str(folder)],
                        check=True, capture_output=True)
 
-    def command(self, *settings, ranks=4, launcher=()):
+    def command(self, *settings, ranks=4, launcher=(), options=()):
         sets = [part for setting in settings for part in ("--set", setting)]
         count = [] if launcher else ["--ranks", str(ranks)]
-        return [*launcher, self.program, "train", "--config", str(self.root / "run.toml"), *count, *sets]
+        return [*launcher, self.program, "train", "--config", str(self.root / "run.toml"), *count, *sets, *options]
 
     def run(self, *settings, ranks=4, launcher=(), **options):
         return subprocess.run(self.command(*settings, ranks=ranks, launcher=launcher), capture_output=True,
