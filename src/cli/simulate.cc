@@ -12,12 +12,13 @@
 #include "cli/commands.h"
 #include "cli/simulate_setup.h"
 #include "sim/recorded_report.h"
+#include "sim/report_page.h"
 
 namespace distca {
 namespace {
 
 struct SimulateOptions {
-  std::string recorded, fit, profile, json, config, trace;
+  std::string recorded, fit, profile, json, config, trace, report;
   std::vector<std::string> set, policies, sweep;
   std::map<std::string, std::string> flags;  // configuration keys that have a flag of their own
   int64_t tokens_per_gpu = 0;
@@ -39,7 +40,8 @@ constexpr struct {
     {"--context", "data.context", "tokens of a chunk, which no document exceeds"},
     {"--micro-batches", "train.micro_batches", "micro-batches of a step"},
     {"--nano-batches", "train.nano_batches", "nano-batches of a micro-batch"},
-    {"--distribution", "cluster.distribution", "wlbllm, prolong, or a file of lengths"},
+    {"--distribution", "cluster.distribution",
+     "wlbllm, prolong (with -recorded in the recorded runs' order), or a file of lengths"},
     {"--samples", "cluster.samples", "steps to draw"},
     {"--seed", "train.seed", "of the first draw"},
     {"--tolerance", "attention.tolerance", "of disaggregated plans"},
@@ -112,15 +114,35 @@ Config configuration(const SimulateOptions& options, const Settings& swept) {
                                 : read_config(options.config, overrides);
 }
 
-void write_trace(const Study& study, const std::vector<StepDocuments>& draws, const std::string& path) {
-  const PolicyChoice* traced = &study.rows[0].choice;
-  for (const StudyRow& row : study.rows) {
-    if (row.choice.policy == Policy::kCad) traced = &row.choice;
+/// The last disaggregated row, or the last of all.
+size_t shown_row(const Study& study) {
+  for (size_t i = study.rows.size(); i-- > 0;) {
+    if (study.rows[i].choice.policy == Policy::kCad) return i;
   }
-  std::vector<TimelineEvent> events;
-  simulate_step(study.setup, *traced, draws[0], &events);
-  write_file_atomically(path, chrome_trace(events));
-  std::fprintf(stderr, "%s: the first draw under %s\n", path.c_str(), traced->name().c_str());
+  return study.rows.size() - 1;
+}
+
+void write_report(const Study& study, const std::vector<StepDocuments>& draws, const Config& config,
+                  const std::string& path) {
+  ReportInputs inputs;
+  inputs.study = &study;
+  inputs.cad = shown_row(study);
+  const PolicyChoice &base = study.rows[0].choice, &cad = study.rows[inputs.cad].choice;
+  simulate_step(study.setup, base, draws[0], &inputs.base_detail);
+  simulate_step(study.setup, cad, draws[0], &inputs.cad_detail);
+  if (config.cluster.distribution == "wlbllm" || config.cluster.distribution == "prolong") {
+    inputs.scale = scale_points(study, base, cad, distribution_named(config.cluster.distribution),
+                                static_cast<uint64_t>(config.train.seed));
+  }
+  write_file_atomically(path, report_page(inputs));
+}
+
+void write_trace(const Study& study, const std::vector<StepDocuments>& draws, const std::string& path) {
+  const PolicyChoice& traced = study.rows[shown_row(study)].choice;
+  StepDetail detail;
+  simulate_step(study.setup, traced, draws[0], &detail);
+  write_file_atomically(path, chrome_trace(detail.events));
+  std::fprintf(stderr, "%s: the first draw under %s\n", path.c_str(), traced.name().c_str());
 }
 
 Study simulate_one(const SimulateOptions& options, const Settings& swept) {
@@ -130,6 +152,7 @@ Study simulate_one(const SimulateOptions& options, const Settings& swept) {
   const std::vector<StepDocuments> draws = study_documents(setup, config);
   Study study = run_study(setup, choices, draws, show_progress);
   if (!options.trace.empty()) write_trace(study, draws, options.trace);
+  if (!options.report.empty()) write_report(study, draws, config, options.report);
   return study;
 }
 
@@ -215,6 +238,8 @@ void add_simulate_command(CLI::App& program) {
   command->add_option("--json", options->json, "write the results to this file; - is standard output");
   command->add_option("--trace", options->trace,
                       "write a Chrome trace of the first draw (opens in Perfetto)");
+  command->add_option("--report", options->report,
+                      "write a page with timelines, loads and memory to this file");
   command->add_option("--recorded", options->recorded,
                       "predict every row of this table of measured iterations");
   command

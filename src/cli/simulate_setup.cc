@@ -112,6 +112,10 @@ std::vector<StepDocuments> study_documents(const ClusterSetup& setup, const Conf
   if (name.find_first_of("./") != std::string::npos) {
     return packed_documents(setup, lengths_in_file(name), samples, name);
   }
+  if (name.ends_with("-recorded")) {
+    const Distribution distribution = distribution_named(name.substr(0, name.size() - 9));
+    return recorded_steps(setup, distribution, samples, static_cast<uint64_t>(config.train.seed));
+  }
   const Distribution distribution = distribution_named(name);
   std::vector<StepDocuments> draws;
   for (int64_t i = 0; i < samples; ++i) {

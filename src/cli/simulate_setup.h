@@ -20,8 +20,10 @@ ClusterSetup cluster_setup(const Config& config);
 std::vector<PolicyChoice> policy_choices(const ClusterSetup& setup, const Config& config,
                                          const std::vector<std::string>& names);
 
-/// Documents of `cluster.samples` steps: of `cluster.distribution` ("wlbllm", "prolong", or a file of
-/// lengths, one a line), else of the dataset `data.path`.
+/// Documents of `cluster.samples` steps: of `cluster.distribution`, which is "wlbllm" or "prolong", these
+/// with
+/// "-recorded" for the order of the recorded runs, or a file of lengths, one a line; else of the dataset
+/// `data.path`.
 std::vector<StepDocuments> study_documents(const ClusterSetup& setup, const Config& config);
 
 }  // namespace distca

@@ -166,6 +166,29 @@ void fill_result(const ClusterSetup& setup, const Timeline& timeline, StepResult
                        static_cast<double>(result.memory.size());
 }
 
+/// Adds up a passes' exchanges [first, last] by sender and receiver, for all layers.
+void add_bytes(const ClusterSetup& setup, const std::vector<std::vector<PartWork>>& ticks, size_t first,
+               size_t last, std::vector<std::vector<double>>& bytes) {
+  const auto layers = static_cast<double>(setup.model.layers / setup.pp);
+  for (const auto& parts : ticks) {
+    for (const PartWork& part : parts) {
+      for (size_t kind = first; kind <= last; ++kind) {
+        for (const ExchangeWork::Flow& flow : part.exchanges[kind].flows) {
+          bytes[static_cast<size_t>(flow.from)][static_cast<size_t>(flow.to)] += layers * flow.bytes;
+        }
+      }
+    }
+  }
+}
+
+std::vector<std::vector<double>> bytes_matrix(const ClusterSetup& setup, const DisaggregatedPlans& plans) {
+  const auto ranks = static_cast<size_t>(setup.all_ranks());
+  std::vector<std::vector<double>> bytes(ranks, Times(ranks, 0.0));
+  add_bytes(setup, plans.forward, 0, 1, bytes);
+  add_bytes(setup, setup.pp > 1 ? plans.backward : plans.forward, 2, 3, bytes);
+  return bytes;
+}
+
 double exchanged_bytes(const ClusterSetup& setup, const DisaggregatedPlans& plans) {
   double bytes = 0;
   const auto add = [&](const std::vector<std::vector<PartWork>>& ticks, size_t first, size_t last) {
@@ -182,12 +205,12 @@ double exchanged_bytes(const ClusterSetup& setup, const DisaggregatedPlans& plan
 
 StepResult simulate_disaggregated(const ClusterSetup& setup, const PolicyChoice& choice,
                                   const StepDocuments& documents, const StepCosts& costs,
-                                  std::vector<TimelineEvent>* events) {
+                                  StepDetail* detail) {
   StepResult result;
   const double start = wall_seconds();
   const DisaggregatedPlans plans = plan_disaggregated(setup, choice, documents, costs);
   result.plan_seconds = wall_seconds() - start;
-  Timeline ideal(setup.all_ranks(), false), real(setup.all_ranks(), events != nullptr);
+  Timeline ideal(setup.all_ranks(), false), real(setup.all_ranks(), detail != nullptr);
   SamePhaseSchedule(setup, costs, plans, true, ideal).run();
   SamePhaseSchedule(setup, costs, plans, false, real).run();
   result.without_exchanges = ideal.end() + costs.update;
@@ -200,18 +223,17 @@ StepResult simulate_disaggregated(const ClusterSetup& setup, const PolicyChoice&
   tokens.resize(static_cast<size_t>(setup.ranks()));
   result.tokens_max_over_mean = max_over_mean(tokens);
   fill_result(setup, real, result);
-  if (events != nullptr) *events = real.events();
+  if (detail != nullptr) *detail = {real.events(), bytes_matrix(setup, plans)};
   return result;
 }
 
 StepResult simulate_at_home(const ClusterSetup& setup, const PolicyChoice& choice,
-                            const StepDocuments& documents, const StepCosts& costs,
-                            std::vector<TimelineEvent>* events) {
+                            const StepDocuments& documents, const StepCosts& costs, StepDetail* detail) {
   StepResult result;
   const double start = wall_seconds();
   const std::vector<PartWork> micro_batches = plan_at_home(setup, choice, documents);
   result.plan_seconds = wall_seconds() - start;
-  Timeline ideal(setup.all_ranks(), false), real(setup.all_ranks(), events != nullptr);
+  Timeline ideal(setup.all_ranks(), false), real(setup.all_ranks(), detail != nullptr);
   OneForwardOneBackward(setup, costs, choice.cp, micro_batches, true, ideal).run();
   OneForwardOneBackward(setup, costs, choice.cp, micro_batches, false, real).run();
   result.without_exchanges = ideal.end() + costs.update;
@@ -225,7 +247,7 @@ StepResult simulate_at_home(const ClusterSetup& setup, const PolicyChoice& choic
   result.tokens_max_over_mean = max_over_mean(tokens);
   result.memory = memory_at_home(setup, micro_batches);
   fill_result(setup, real, result);
-  if (events != nullptr) *events = real.events();
+  if (detail != nullptr) detail->events = real.events();
   return result;
 }
 
@@ -275,13 +297,13 @@ double balanced_seconds(const ClusterSetup& setup, const StepDocuments& document
 }
 
 StepResult simulate_step(const ClusterSetup& setup, const PolicyChoice& choice,
-                         const StepDocuments& documents, std::vector<TimelineEvent>* events) {
+                         const StepDocuments& documents, StepDetail* detail) {
   check_cluster(setup);
   check_policy(setup, choice);
   const StepCosts costs = step_costs(setup.model, setup.profile, setup.tp, setup.pp, setup.recompute);
   StepResult result = choice.policy == Policy::kCad
-                          ? simulate_disaggregated(setup, choice, documents, costs, events)
-                          : simulate_at_home(setup, choice, documents, costs, events);
+                          ? simulate_disaggregated(setup, choice, documents, costs, detail)
+                          : simulate_at_home(setup, choice, documents, costs, detail);
   result.balanced = balanced_seconds(setup, documents);
   return result;
 }

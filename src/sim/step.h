@@ -28,10 +28,18 @@ struct StepResult {
   double idle_share() const { return 1 - busy_mean / seconds; }
 };
 
-/// Plans and runs a step. `timeline` records the run where given.
+/// What a step looks like inside.
+struct StepDetail {
+  std::vector<TimelineEvent> events;
+  /// [from][to]: bytes that a rank's device sends another's, forward and backward, all layers; of
+  /// disaggregated attention.
+  std::vector<std::vector<double>> bytes;
+};
+
+/// Plans and runs a step, and fills `detail` where given.
 /// Throws InputError for a set-up or a policy that can't be (sim/cluster.h).
 StepResult simulate_step(const ClusterSetup& setup, const PolicyChoice& choice,
-                         const StepDocuments& documents, std::vector<TimelineEvent>* events = nullptr);
+                         const StepDocuments& documents, StepDetail* detail = nullptr);
 
 /// The bound: no policy takes less. All ranks share all work evenly all the time, with exchanges hidden; a
 /// pipeline takes at least as long as its linear layers need to fill it and drain.

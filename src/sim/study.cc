@@ -25,6 +25,16 @@ int64_t chunks_of_part(const ClusterSetup& setup) {
   return setup.tokens / (setup.micro_batches * setup.nano_batches * setup.context);
 }
 
+std::vector<StepDocuments> packed_steps(const ClusterSetup& setup, const std::vector<int64_t>& documents,
+                                        int64_t steps) {
+  ChunkPacker packer(documents, setup.context);
+  std::vector<StepDocuments> result;
+  for (int64_t step = 0; step < steps; ++step) {
+    result.push_back(split_into_parts(setup, [&] { return packer.next(chunks_of_part(setup)); }));
+  }
+  return result;
+}
+
 struct Figure {
   const char* name;
   double (*value)(const StepResult&);
@@ -184,6 +194,11 @@ StepDocuments drawn_documents(const ClusterSetup& setup, Distribution distributi
   });
 }
 
+std::vector<StepDocuments> recorded_steps(const ClusterSetup& setup, Distribution distribution, int64_t steps,
+                                          uint64_t seed) {
+  return packed_steps(setup, recorded_documents(distribution, setup.context, seed), steps);
+}
+
 std::vector<StepDocuments> packed_documents(const ClusterSetup& setup, const std::vector<int64_t>& lengths,
                                             int64_t steps, const std::string& origin) {
   std::vector<int64_t> documents;
@@ -195,12 +210,7 @@ std::vector<StepDocuments> packed_documents(const ClusterSetup& setup, const std
     if (lengths[i] > 0) documents.push_back(lengths[i]);
   }
   DISTCA_CHECK_INPUT(!documents.empty(), "{}: there are no documents", origin);
-  ChunkPacker packer(documents, setup.context);
-  std::vector<StepDocuments> result;
-  for (int64_t step = 0; step < steps; ++step) {
-    result.push_back(split_into_parts(setup, [&] { return packer.next(chunks_of_part(setup)); }));
-  }
-  return result;
+  return packed_steps(setup, documents, steps);
 }
 
 }  // namespace distca

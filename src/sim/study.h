@@ -50,6 +50,11 @@ std::string study_json(const Study& study);
 /// Documents of one step, drawn as the field's experiments draw them (plan/distribution.h).
 StepDocuments drawn_documents(const ClusterSetup& setup, Distribution distribution, uint64_t seed);
 
+/// The first `steps` steps of a run that takes its documents as the recorded runs did: "prolong"'s long ones
+/// first (sim/recorded_documents.h).
+std::vector<StepDocuments> recorded_steps(const ClusterSetup& setup, Distribution distribution, int64_t steps,
+                                          uint64_t seed);
+
 /// Steps made of given documents, one after the other; those that a chunk's end cuts go on as other
 /// documents. Begins anew when documents run out. Throws InputError that names a document longer than the
 /// context.
