@@ -14,6 +14,7 @@ void add_profile_command(CLI::App& program);
 void add_train_command(CLI::App& program);
 void add_plan_command(CLI::App& program);
 void add_simulate_command(CLI::App& program);
+void add_tune_command(CLI::App& program);
 void add_version_command(CLI::App& program);
 
 /// Within `distca bench`.

@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
   distca::add_train_command(program);
   distca::add_plan_command(program);
   distca::add_simulate_command(program);
+  distca::add_tune_command(program);
   distca::add_version_command(program);
   try {
     program.parse(argc, argv);

@@ -1,6 +1,4 @@
 // `distca simulate`
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <map>
@@ -9,6 +7,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "cli/cluster_flags.h"
 #include "cli/commands.h"
 #include "cli/simulate_setup.h"
 #include "sim/recorded_report.h"
@@ -18,55 +17,10 @@ namespace distca {
 namespace {
 
 struct SimulateOptions {
-  std::string recorded, fit, profile, json, config, trace, report;
-  std::vector<std::string> set, policies, sweep;
-  std::map<std::string, std::string> flags;  // configuration keys that have a flag of their own
-  int64_t tokens_per_gpu = 0;
+  ClusterFlags cluster;
+  std::string recorded, fit, json, trace, report;
+  std::vector<std::string> policies, sweep;
 };
-
-/// Flags and the keys they stand for.
-constexpr struct {
-  const char *flag, *key, *meaning;
-} kFlags[] = {
-    {"--gpus", "cluster.gpus", "devices"},
-    {"--gpus-per-node", "cluster.gpus_per_node", "devices of a node"},
-    {"--tp", "parallel.tp", "tensor-parallel degree"},
-    {"--pp", "parallel.pp", "pipeline stages"},
-    {"--cp", "parallel.cp", "degree of policies named without one"},
-    {"--servers", "parallel.servers", "ranks that only serve attention"},
-    {"--recompute", "parallel.recompute", "none or selective"},
-    {"--model", "model.config", "a preset or a config.json"},
-    {"--tokens", "train.tokens_per_batch", "tokens of a step"},
-    {"--context", "data.context", "tokens of a chunk, which no document exceeds"},
-    {"--micro-batches", "train.micro_batches", "micro-batches of a step"},
-    {"--nano-batches", "train.nano_batches", "nano-batches of a micro-batch"},
-    {"--distribution", "cluster.distribution",
-     "wlbllm, prolong (with -recorded in the recorded runs' order), or a file of lengths"},
-    {"--samples", "cluster.samples", "steps to draw"},
-    {"--seed", "train.seed", "of the first draw"},
-    {"--tolerance", "attention.tolerance", "of disaggregated plans"},
-    {"--memory", "attention.memory", "keep or resend"},
-    {"--overlap", "attention.overlap", "pingpong, single or signal"},
-};
-
-/// What flags change on, where there is no file.
-constexpr char kDefaults[] = R"(
-[data]
-context = 131072
-[train]
-tokens_per_batch = 2097152
-[attention]
-tolerance = 0.02
-[model]
-config = "llama-8b"
-[parallel]
-tp = 8
-recompute = "selective"
-shard_optimizer = true
-[cluster]
-gpus = 64
-distribution = "prolong"
-)";
 
 /// "34b" in a table of recorded runs is the preset llama-34b.
 ModelShape recorded_model(const std::string& name) {
@@ -76,7 +30,8 @@ ModelShape recorded_model(const std::string& name) {
 
 void simulate_recorded(const SimulateOptions& options) {
   const std::vector<RecordedRow> rows = parse_recorded(read_text(options.recorded), options.recorded);
-  DeviceProfile profile = find_device_profile(options.profile.empty() ? "h200" : options.profile);
+  DeviceProfile profile =
+      find_device_profile(options.cluster.profile.empty() ? "h200" : options.cluster.profile);
   if (!options.fit.empty()) {
     profile = fit_recorded(rows, recorded_model, profile);
     write_file_atomically(options.fit, dump_device_profile(profile));
@@ -87,31 +42,6 @@ void simulate_recorded(const SimulateOptions& options) {
   if (!options.json.empty()) {
     write_json(parse_json(recorded_json(rows, predictions, report), "report"), options.json);
   }
-}
-
-/// One line that is rewritten on a terminal; nothing elsewhere.
-void show_progress(int64_t done, int64_t all) {
-  if (::isatty(STDERR_FILENO) == 0) return;
-  std::fprintf(stderr, "\r%ld of %ld steps simulated", static_cast<long>(done), static_cast<long>(all));
-  if (done == all) std::fputs("\r\033[K", stderr);
-}
-
-using Settings = std::map<std::string, std::string>;
-
-Config configuration(const SimulateOptions& options, const Settings& swept) {
-  Settings flags = options.flags;
-  for (const auto& [key, value] : swept) flags[key] = value;
-  if (!options.profile.empty()) flags["cluster.profile"] = "\"" + options.profile + "\"";
-  std::vector<std::string> overrides = options.set;
-  for (const auto& [key, value] : flags) overrides.push_back(key + "=" + value);
-  if (options.tokens_per_gpu > 0) {
-    const auto gpus = flags.find("cluster.gpus");
-    DISTCA_CHECK_INPUT(gpus != flags.end(), "--tokens-per-gpu needs --gpus");
-    const std::string tokens = std::to_string(options.tokens_per_gpu * std::atoll(gpus->second.c_str()));
-    overrides.push_back("train.tokens_per_batch=" + tokens);
-  }
-  return options.config.empty() ? parse_config(kDefaults, "simulate", overrides)
-                                : read_config(options.config, overrides);
 }
 
 /// The last disaggregated row, or the last of all.
@@ -146,11 +76,11 @@ void write_trace(const Study& study, const std::vector<StepDocuments>& draws, co
 }
 
 Study simulate_one(const SimulateOptions& options, const Settings& swept) {
-  const Config config = configuration(options, swept);
+  const Config config = options.cluster.configuration(swept);
   const ClusterSetup setup = cluster_setup(config);
   const std::vector<PolicyChoice> choices = policy_choices(setup, config, options.policies);
   const std::vector<StepDocuments> draws = study_documents(setup, config);
-  Study study = run_study(setup, choices, draws, show_progress);
+  Study study = run_study(setup, choices, draws, show_simulated_steps);
   if (!options.trace.empty()) write_trace(study, draws, options.trace);
   if (!options.report.empty()) write_report(study, draws, config, options.report);
   return study;
@@ -165,9 +95,7 @@ SweptKey parse_sweep(const std::string& text) {
   const size_t equals = text.find('=');
   DISTCA_CHECK_INPUT(equals != std::string::npos, "--sweep {}: it takes name=value,value,…", text);
   SweptKey swept{text.substr(0, equals), "", {}};
-  for (const auto& flag : kFlags) {
-    if ("--" + swept.name == flag.flag) swept.key = flag.key;
-  }
+  swept.key = key_of_flag(swept.name);
   DISTCA_CHECK_INPUT(!swept.key.empty(), "--sweep {}: {} is not an option with a value", text, swept.name);
   for (size_t begin = equals + 1; begin <= text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
@@ -219,16 +147,7 @@ void simulate(const SimulateOptions& options) {
 void add_simulate_command(CLI::App& program) {
   auto options = std::make_shared<SimulateOptions>();
   CLI::App* command = program.add_subcommand("simulate", "predict training steps on a cluster");
-  command->add_option("--config", options->config, "configuration file; the options below override its keys");
-  command->add_option("--set", options->set, "section.key=value, overrides the file's");
-  for (const auto& flag : kFlags) {
-    command->add_option_function<std::string>(
-        flag.flag, [options, key = flag.key](const std::string& value) { options->flags[key] = value; },
-        flag.meaning);
-  }
-  command->add_option("--tokens-per-gpu", options->tokens_per_gpu,
-                      "tokens of a step ÷ gpus, instead of --tokens");
-  command->add_option("--profile", options->profile, "h100, h200, or a file");
+  add_cluster_flags(*command, options->cluster);
   command
       ->add_option(
           "--policy", options->policies,

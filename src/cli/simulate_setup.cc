@@ -58,7 +58,7 @@ ModelShape find_model_shape(const std::string& name) {
           config.tie_word_embeddings};
 }
 
-ClusterSetup cluster_setup(const Config& config) {
+ClusterSetup unchecked_setup(const Config& config) {
   ClusterSetup setup;
   setup.model = find_model_shape(config.model.config);
   setup.profile = find_device_profile(config.cluster.profile.empty() ? "h200" : config.cluster.profile);
@@ -79,6 +79,11 @@ ClusterSetup cluster_setup(const Config& config) {
   setup.shard_optimizer = config.parallel.shard_optimizer;
   setup.memory_limit = static_cast<double>(config.parallel.memory_limit);
   DISTCA_CHECK_INPUT(setup.gpus > 0, "cluster.gpus is not given: the devices of the cluster");
+  return setup;
+}
+
+ClusterSetup cluster_setup(const Config& config) {
+  const ClusterSetup setup = unchecked_setup(config);
   check_cluster(setup);
   return setup;
 }

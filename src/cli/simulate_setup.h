@@ -12,8 +12,10 @@ namespace distca {
 /// The sizes of a preset or a config.json.
 ModelShape find_model_shape(const std::string& name);
 
-/// Throws InputError for what can't be simulated.
+/// Throws InputError for what can't be simulated; `unchecked_setup` leaves that to its caller, who changes
+/// degrees.
 ClusterSetup cluster_setup(const Config& config);
+ClusterSetup unchecked_setup(const Config& config);
 
 /// Policies by name. None given: fixed packing, per-sequence and WLB-LLM's context parallelism of degrees up
 /// to 16 that divide the ranks, and disaggregation with a fixed and a free layout.

@@ -1,5 +1,8 @@
 #include "sim/device_profile.h"
 
+#include <string_view>
+#include <vector>
+
 #include "base/check.h"
 #include "base/json.h"
 #include "sim/shipped_profiles.h"
@@ -48,6 +51,35 @@ Json link_json(const NetworkLink& link) {
   return {{"latency_s", link.latency}, {"bytes_per_s", link.bytes_per_second}};
 }
 
+/// Seconds of bottom-right causal tasks by query and key rows, for eight heads of 128: what the constants
+/// come to, for planners that read grids (plan/profile.h).
+Json attention_grid(const DeviceProfile& profile, const char* direction) {
+  constexpr int64_t kHeadDim = 128, kHeads = 8;
+  const bool backward = std::string_view(direction) == "backward";
+  const double second =
+      4.0 * kHeadDim * kHeads / profile.fit.attention_flops * (backward ? profile.backward_factor : 1);
+  std::vector<int64_t> q, kv;
+  for (int64_t rows = 128; rows <= 1 << 17; rows *= 2) q.push_back(rows);
+  for (int64_t rows = 128; rows <= 1 << 19; rows *= 2) kv.push_back(rows);
+  Json seconds = Json::array();
+  for (const int64_t rows : q) {
+    Json row = Json::array();
+    for (const int64_t keys : kv) {
+      const auto r = static_cast<double>(rows), k = static_cast<double>(keys);
+      const double mean = keys >= rows ? k - (r - 1) / 2 : k * (k + 1) / 2 / r;
+      row.push_back(r * (mean + profile.fit.attention_startup_keys) * second);
+    }
+    seconds.push_back(std::move(row));
+  }
+  return {{"direction", direction},
+          {"head_dim", kHeadDim},
+          {"heads", kHeads},
+          {"kv_heads", 1},
+          {"q", q},
+          {"kv", kv},
+          {"seconds", std::move(seconds)}};
+}
+
 }  // namespace
 
 DeviceProfile parse_device_profile(std::string_view text, const std::string& origin) {
@@ -87,6 +119,7 @@ std::string dump_device_profile(const DeviceProfile& profile) {
                       {{"peak_flops", profile.peak_flops},
                        {"memory_bytes", profile.memory_bytes},
                        {"backward_factor", profile.backward_factor}}},
+                     {"attention", {attention_grid(profile, "forward"), attention_grid(profile, "backward")}},
                      {"links", {{"intra", link_json(profile.intra)}, {"inter", link_json(profile.inter)}}},
                      {"fit",
                       {{"attention_startup_keys", profile.fit.attention_startup_keys},
@@ -96,7 +129,7 @@ std::string dump_device_profile(const DeviceProfile& profile) {
                        {"update_s_per_parameter", profile.fit.update_seconds_per_parameter},
                        {"planner_excess", profile.fit.planner_excess},
                        {"note", profile.fit_note}}}};
-  return json.dump(2) + "\n";
+  return json.dump() + "\n";
 }
 
 }  // namespace distca

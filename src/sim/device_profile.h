@@ -38,7 +38,7 @@ DeviceProfile parse_device_profile(std::string_view text, const std::string& ori
 /// "h100" and "h200" are part of the program; anything else is a file.
 DeviceProfile find_device_profile(const std::string& name);
 
-/// The JSON that parse_device_profile reads.
+/// The JSON that parse_device_profile reads, with grids of attention for planning (plan/profile.h).
 std::string dump_device_profile(const DeviceProfile& profile);
 
 }  // namespace distca

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/json.h"
+#include "plan/profile.h"
 #include "sim/group_work.h"
 #include "sim/recorded_documents.h"
 #include "sim/recorded_report.h"
@@ -227,6 +228,11 @@ TEST(DeviceProfile, SurvivesBeingWrittenAndRead) {
   const std::string text = dump_device_profile(profile);
   EXPECT_EQ(dump_device_profile(parse_device_profile(text, "text")), text);
   EXPECT_EQ(profile.memory_bytes, 80e9);
+  // Planning reads the same file: 4,096 rows of 4,096 keys, 32 heads of 128, forward.
+  const AttentionTimes times = Profile::parse(text, "text").attention({32, 8, 128, 2}, "forward");
+  const double pairs = 4096 * (4097.0 / 2 + profile.fit.attention_startup_keys);
+  EXPECT_NEAR(times.seconds[5][5], pairs * 4 * 128 * 32 / profile.fit.attention_flops, 1e-9);
+  EXPECT_EQ(times.q[5], 4096);
   std::string broken = text;
   broken.replace(broken.find("peak_flops"), 10, "peak_flips");
   try {
