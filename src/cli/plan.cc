@@ -7,9 +7,9 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "cli/commands.h"
+#include "cli/documents_options.h"
 #include "cli/plan_output.h"
 #include "model/config.h"
-#include "plan/distribution.h"
 #include "plan/exchange.h"
 #include "plan/picture.h"
 #include "plan/profile.h"
@@ -20,63 +20,36 @@ namespace distca {
 namespace {
 
 struct PlanCommand {
-  std::string docs, dataset, distribution, model = "llama-8b", policy = "cad", layout = "fixed", profile;
+  DocumentsOptions documents;
+  std::string dataset;
+  int32_t ranks = 8;
+  int64_t tokens = 65536, step = 0;
+  std::string model = "llama-8b", policy = "cad", layout = "fixed", profile;
   std::string json, dump, picture;
-  std::string scale = "1";
-  int32_t chunks = 8;
-  int64_t tokens_per_chunk = 131072, step = 0;
-  uint64_t seed = 42;
   bool compare = false;
   int32_t ranks_per_node = 8;
   PlanOptions options;
 };
 
-/// "1/8" or "0.125".
-double parse_scale(const std::string& text) {
-  try {
-    const size_t slash = text.find('/');
-    size_t used = 0;
-    const double over = std::stod(text, &used);
-    if (slash == std::string::npos && used == text.size()) return over;
-    size_t rest = 0;
-    const double under = std::stod(text.substr(slash + 1), &rest);
-    if (used == slash && slash + 1 + rest == text.size()) return over / under;
-  } catch (const std::exception&) {
-  }
-  throw InputError(format("--scale '{}' is neither a number nor a fraction such as 1/8", text));
-}
-
-/// The documents of one step of the data set, as a run with this many tokens would draw them, on `chunks`
-/// ranks.
+/// The documents of one step of the data set, as a run with so many tokens in one nano-batch would draw them.
 Layout step_of_dataset(const PlanCommand& command) {
   const auto dataset = std::make_shared<const IndexedDataset>(command.dataset);
   BatchInputs inputs;
-  inputs.tokens_per_batch = command.tokens_per_chunk * command.chunks;
+  inputs.tokens_per_batch = command.tokens;
   inputs.nano_batches = 1;
-  inputs.seed = static_cast<int64_t>(command.seed);
   inputs.split_documents = true;
   BatchStream stream(token_source(dataset), inputs);
   GlobalBatch batch = stream.next();
   for (int64_t step = 0; step < command.step; ++step) batch = stream.next();
-  return pack_in_order(batch.nano_batches.front().lengths(), command.chunks, command.tokens_per_chunk);
+  const int64_t rows = (command.tokens + command.ranks - 1) / command.ranks;
+  DISTCA_CHECK_INPUT(rows >= kTileRows,
+                     "--tokens {} over {} ranks: a chunk of {} rows; at least {} are needed", command.tokens,
+                     command.ranks, rows, kTileRows);
+  return pack_in_order(batch.nano_batches.front().lengths(), command.ranks, rows);
 }
 
 Layout layout_of(const PlanCommand& command) {
-  const int given = !command.docs.empty() + !command.dataset.empty() + !command.distribution.empty();
-  DISTCA_CHECK_INPUT(given == 1, "give documents by one of --docs, --dataset and --distribution");
-  Layout layout;
-  if (!command.docs.empty()) {
-    layout = pack_documents(read_documents(command.docs, parse_scale(command.scale)));
-  } else if (!command.dataset.empty()) {
-    layout = step_of_dataset(command);
-  } else {
-    layout = pack_documents(sample_documents(distribution_named(command.distribution), command.chunks,
-                                             command.tokens_per_chunk, command.seed));
-  }
-  DISTCA_CHECK_INPUT(layout.rows >= kTileRows,
-                     "chunks of {} rows: a chunk needs at least {}, a tile of attention", layout.rows,
-                     kTileRows);
-  return layout;
+  return command.dataset.empty() ? layout_of(command.documents) : step_of_dataset(command);
 }
 
 LayerHeads heads_of(const std::string& model) {
@@ -151,23 +124,23 @@ void run(const PlanCommand& command) {
   }
 }
 
-void add_document_options(CLI::App& app, PlanCommand& command) {
-  app.add_option("--docs", command.docs, "a file {\"doc_lengths\": [[…], …]}, one list a rank");
-  app.add_option("--dataset", command.dataset,
-                 "prefix of a Megatron .bin/.idx pair: the documents of one step");
-  app.add_option("--step", command.step, "the step whose documents --dataset plans")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
-  app.add_option("--distribution", command.distribution, "draw documents: wlbllm or prolong");
-  app.add_option("--chunks", command.chunks, "ranks for --distribution and --dataset")
+void add_batch_options(CLI::App& app, PlanCommand& command) {
+  add_documents_options(app, command.documents);
+  auto* dataset = app.add_option("--dataset", command.dataset,
+                                 "prefix of a Megatron .bin/.idx pair: one step's documents");
+  dataset->excludes("--docs")->excludes("--distribution");
+  app.add_option("--ranks", command.ranks, "ranks for --dataset")
       ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  app.add_option("--tokens-per-chunk", command.tokens_per_chunk, "rows of each rank")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
-      ->capture_default_str();
-  app.add_option("--seed", command.seed, "of --distribution and of a data set's order")
-      ->capture_default_str();
-  app.add_option("--scale", command.scale, "multiply all lengths of --docs, rounding down: 1/8")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->needs(dataset);
+  app.add_option("--tokens", command.tokens, "tokens of a step of --dataset, over all ranks")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->needs(dataset);
+  app.add_option("--step", command.step, "which step of --dataset")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->needs(dataset);
 }
 
 void add_planning_options(CLI::App& app, PlanCommand& command) {
@@ -204,7 +177,7 @@ void add_plan_command(CLI::App& program) {
   auto command = std::make_shared<PlanCommand>();
   CLI::App* app =
       program.add_subcommand("plan", "plan who computes which attention of a batch, and report it");
-  add_document_options(*app, *command);
+  add_batch_options(*app, *command);
   add_planning_options(*app, *command);
   app->add_flag("--compare", command->compare, "a row for every policy");
   app->add_option("--json", command->json, "write the report; - is standard output");

@@ -27,6 +27,11 @@ void check(const Layout& layout, const PlanOptions& options) {
   DISTCA_CHECK_INPUT(options.ci.empty() || static_cast<int64_t>(options.ci.size()) == servers,
                      "{} CI times for {} servers: give one a server, dedicated ones included",
                      options.ci.size(), servers);
+  double all_pairs = 0;
+  for (const int64_t length : layout.doc_lengths)
+    all_pairs += static_cast<double>(length) * static_cast<double>(length);
+  DISTCA_CHECK_INPUT(all_pairs < 0x1p61, "documents with {} pairs of tokens are more than can be counted",
+                     all_pairs);
   for (const double speed : options.speeds) {
     DISTCA_CHECK_INPUT(speed > 0 && speed < 1e9, "a server's speed is {}: it must be above 0", speed);
   }

@@ -63,6 +63,7 @@ TEST(Policy, OptionsThatContradictTheLayoutAreInputErrors) {
   options.speeds = {1, 0, 1};
   EXPECT_THROW(make_plan(layout, options), InputError);
   options.speeds.clear();
+  EXPECT_THROW(make_plan(pack_in_order(std::vector<int64_t>(4, 1 << 30), 2), {}), InputError);
   options.tolerance = -1;
   EXPECT_THROW(make_plan(layout, options), InputError);
 }
