@@ -37,6 +37,7 @@ Layout step_of_dataset(const PlanCommand& command) {
   BatchInputs inputs;
   inputs.tokens_per_batch = command.tokens;
   inputs.nano_batches = 1;
+  inputs.context = command.tokens;
   inputs.split_documents = true;
   BatchStream stream(token_source(dataset), inputs);
   GlobalBatch batch = stream.next();
