@@ -90,6 +90,16 @@ TEST(Profile, ReadsTimesAndLinksAndScalesHeads) {
   EXPECT_THROW(profile.attention({8, 2, 64, 2}, "backward"), InputError);
 }
 
+TEST(Profile, FittedConstantsGiveTimesByTheirFormula) {
+  const Profile profile = Profile::parse(
+      R"({"name": "y", "device": {"backward_factor": 2.5}, "fit": {"attention_flops": 1e12, "attention_startup_keys": 100}})",
+      "p.json");
+  const AttentionTimes times = profile.attention({8, 2, 64, 2}, "forward");
+  // 1,024 rows of a document of 2,048: 1,024 · (2,048 - 511.5 + 100) pairs of 4 · 8 · 64 flops.
+  EXPECT_DOUBLE_EQ(times.seconds[3][4], 1024 * (2048 - 511.5 + 100) * 4 * 8 * 64 / 1e12);
+  EXPECT_DOUBLE_EQ(profile.attention({8, 2, 64, 2}, "backward").seconds[3][4], 2.5 * times.seconds[3][4]);
+}
+
 TEST(Profile, ErrorsNameTheFileAndThePlace) {
   const auto error = [](std::string text, const std::string& from, const std::string& to) -> std::string {
     text.replace(text.find(from), from.size(), to);

@@ -42,7 +42,17 @@ Profile Profile::parse(std::string_view text, const std::string& origin) {
   Profile profile;
   profile.origin_ = origin;
   profile.name_ = value<std::string>(file, "name", origin);
-  const Json& attention = member(file, "attention", origin);
+  if (file.contains("fit") && file["fit"].contains("attention_flops")) {
+    profile.attention_flops_ = value<double>(file["fit"], "attention_flops", origin + ": fit");
+    profile.startup_keys_ = value<double>(file["fit"], "attention_startup_keys", origin + ": fit");
+    DISTCA_CHECK_INPUT(profile.attention_flops_ > 0 && profile.startup_keys_ >= 0,
+                       "{}: fit: attention_flops must be above 0", origin);
+    if (file.contains("device")) {
+      profile.backward_factor_ = value<double>(file["device"], "backward_factor", origin + ": device");
+    }
+  }
+  const bool measured = file.contains("attention") || profile.attention_flops_ == 0;
+  const Json attention = measured ? member(file, "attention", origin) : Json::array();
   DISTCA_CHECK_INPUT(attention.is_array(), "{}: attention is not a list", origin);
   for (size_t i = 0; i < attention.size(); ++i) {
     const std::string place = format("{}: attention[{}]", origin, i);
@@ -71,7 +81,26 @@ Profile Profile::parse(std::string_view text, const std::string& origin) {
   return profile;
 }
 
+AttentionTimes Profile::fitted(const LayerHeads& heads, const std::string& direction) const {
+  const double flops_of_pair = 4.0 * static_cast<double>(heads.heads * heads.head_dim) *
+                               (direction == "backward" ? backward_factor_ : 1);
+  AttentionTimes times;
+  for (int64_t rows = kTileRows; rows <= int64_t{1} << 24; rows *= 2) times.q.push_back(rows);
+  times.kv = times.q;
+  for (const int64_t q : times.q) {
+    times.seconds.emplace_back();
+    for (const int64_t kv : times.kv) {
+      const auto rows = static_cast<double>(q), keys = static_cast<double>(kv);
+      // Bottom-right causal; with fewer keys than rows only the last rows see any.
+      const double pairs = kv >= q ? rows * (keys - (rows - 1) / 2) : keys * (keys + 1) / 2;
+      times.seconds.back().push_back((pairs + rows * startup_keys_) * flops_of_pair / attention_flops_);
+    }
+  }
+  return times;
+}
+
 AttentionTimes Profile::attention(const LayerHeads& heads, const std::string& direction) const {
+  if (entries_.empty() && attention_flops_ > 0) return fitted(heads, direction);
   const Entry* best = nullptr;
   for (const Entry& entry : entries_) {
     if (entry.direction != direction || entry.head_dim != heads.head_dim) continue;

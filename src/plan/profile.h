@@ -28,8 +28,9 @@ class Profile {
   const std::string& name() const { return name_; }
 
   /// Times of tasks with these heads, "forward" or "backward". Where the profile has other numbers of heads
-  /// of the same dimension, seconds are scaled by query heads. Throws InputError when no entry has the
-  /// dimension.
+  /// of the same dimension, seconds are scaled by query heads. A profile of fitted constants gives times by
+  /// their formula: each query row costs its keys and `attention_startup_keys` more, at `attention_flops`.
+  /// Throws InputError when no entry has the dimension.
   AttentionTimes attention(const LayerHeads& heads, const std::string& direction) const;
 
   /// All 0 when the file has no links.
@@ -42,7 +43,10 @@ class Profile {
     AttentionTimes times;
   };
 
+  AttentionTimes fitted(const LayerHeads& heads, const std::string& direction) const;
+
   std::string name_, origin_;
+  double attention_flops_ = 0, startup_keys_ = 0, backward_factor_ = 2.5;  // of the fit, where there is one
   std::vector<Entry> entries_;
   Links links_;
 };
