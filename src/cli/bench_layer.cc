@@ -31,7 +31,6 @@ struct Options {
 Layout batch_of(const Options& options) {
   if (options.ranks == 0) return layout_of(options.documents);
   const Documents documents = documents_of(options.documents);
-  DISTCA_CHECK_INPUT(options.ranks > 0, "--ranks {}: at least 1 is needed", options.ranks);
   std::vector<int64_t> lengths;
   for (const auto& chunk : documents.chunks) lengths.insert(lengths.end(), chunk.begin(), chunk.end());
   Layout layout = pack_in_order(std::move(lengths), options.ranks);
@@ -118,8 +117,33 @@ void print(const Options& options, const Plan& plan, const std::vector<Row>& row
   }
 }
 
-Json json_of(const std::vector<Row>& rows) {
-  Json out = {{"machine", describe_machine()}, {"rows", Json::array()}};
+// What was run, so that a result can be told from another.
+Json describe_run(const Options& options, const Plan& plan, const std::string& fabric) {
+  const AttentionShape& shape = options.bench.shape;
+  Json out = {{"fabric", fabric},
+              {"ranks", plan.servers},
+              {"documents", plan.layout.doc_lengths.size()},
+              {"tokens", plan.layout.tokens()},
+              {"rows", plan.layout.rows},
+              {"heads", shape.heads},
+              {"kv_heads", shape.kv_heads},
+              {"head_dim", shape.head_dim},
+              {"dtype", options.bench.dtype},
+              {"kernel", options.bench.kernel},
+              {"memory", options.memory},
+              {"repeats", options.bench.repeats}};
+  if (options.plan_file.empty()) {
+    out["policy"] = options.policy;
+    out["tolerance"] = options.tolerance;
+  } else {
+    out["plan"] = options.plan_file;
+  }
+  out["digest"] = hex_digest(plan.digest());
+  return out;
+}
+
+Json json_of(const Json& run, const std::vector<Row>& rows) {
+  Json out = {{"machine", describe_machine()}, {"run", run}, {"rows", Json::array()}};
   for (const Row& row : rows) {
     out["rows"].push_back({{"name", row.name},
                            {"value", row.value},
@@ -130,7 +154,13 @@ Json json_of(const std::vector<Row>& rows) {
   return out;
 }
 
-int run(Options& options) {
+// What every rank needs, made from the options alone. Throws InputError.
+struct Prepared {
+  RowBytes bytes;
+  Plan plan;
+};
+
+Prepared prepare_run(Options& options) {
   options.bench.shape = {options.heads, options.kv_heads == 0 ? options.heads : options.kv_heads,
                          options.head_dim, 1 / std::sqrt(static_cast<double>(options.head_dim)), kNoWindow};
   options.bench.shape.check();
@@ -139,20 +169,32 @@ int run(Options& options) {
   const int64_t element = options.bench.dtype == "float64" ? 8 : options.bench.dtype == "bfloat16" ? 2 : 4;
   const RowBytes bytes = row_bytes(
       {options.bench.shape.heads, options.bench.shape.kv_heads, options.bench.shape.head_dim, element});
-  const Plan plan = plan_of(options, bytes);
-  const auto rank = [&](Fabric& fabric) {
-    DISTCA_CHECK_INPUT(fabric.world_size() == plan.servers,
-                       "the batch is for {} ranks, the job has {}; use --ranks {}", plan.servers,
-                       fabric.world_size(), fabric.world_size());
-    const LayerBenchResult result = bench_layer(fabric, plan, options.bench);
-    if (fabric.rank() != 0) return;
-    const std::vector<Row> rows = rows_of(plan, bytes, result);
-    if (options.json != "-") print(options, plan, rows, fabric.kind());
-    if (!options.json.empty()) write_json(json_of(rows), options.json);
-  };
+  return {bytes, plan_of(options, bytes)};
+}
+
+void run_rank(Fabric& fabric, const Options& options, const Prepared& prepared) {
+  const Plan& plan = prepared.plan;
+  DISTCA_CHECK_INPUT(fabric.world_size() == plan.servers,
+                     "the batch is for {} ranks, the job has {}; use --ranks {}", plan.servers,
+                     fabric.world_size(), fabric.world_size());
+  const LayerBenchResult result = bench_layer(fabric, plan, options.bench);
+  if (fabric.rank() != 0) return;
+  const std::vector<Row> rows = rows_of(plan, prepared.bytes, result);
+  if (options.json != "-") print(options, plan, rows, fabric.kind());
+  if (!options.json.empty())
+    write_json(json_of(describe_run(options, plan, fabric.kind()), rows), options.json);
+}
+
+int run(Options& options) {
+  DISTCA_CHECK_INPUT(options.timeout > 0 && options.timeout <= 1e6,
+                     "--timeout {} is not above 0 and at most 1e6 seconds", options.timeout);
   const FabricOptions fabric{options.timeout};
-  if (launched_by_mpi()) return run_mpi_rank(fabric, rank);
-  run_thread_ranks(plan.servers, fabric, rank);
+  if (launched_by_mpi()) {
+    // Within the job, so that an error which all ranks find is printed once.
+    return run_mpi_rank(fabric, [&](Fabric& world) { run_rank(world, options, prepare_run(options)); });
+  }
+  const Prepared prepared = prepare_run(options);
+  run_thread_ranks(prepared.plan.servers, fabric, [&](Fabric& world) { run_rank(world, options, prepared); });
   return 0;
 }
 
@@ -163,22 +205,28 @@ void add_bench_layer_command(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand(
       "layer", "one attention layer on a batch: loads, bytes planned and sent, seconds of each step, errors");
   add_documents_options(*command, options->documents);
-  command->add_option("--ranks", options->ranks,
-                      "pack the documents end to end over this many ranks; else a rank a chunk");
-  command->add_option("--policy", options->policy, "none or cad")->capture_default_str();
+  command
+      ->add_option("--ranks", options->ranks,
+                   "pack the documents end to end over this many ranks; else a rank a chunk")
+      ->check(CLI::Range(1, 1 << 16));
+  command->add_option("--policy", options->policy, "none, cad, wlb, cp or cp-seq")->capture_default_str();
   command->add_option("--tolerance", options->tolerance, "of the load's max/mean, above 1")
       ->capture_default_str();
   command->add_option("--plan", options->plan_file, "run this plan dump instead of planning");
-  command->add_option("--heads", options->heads, "query heads")->capture_default_str();
-  command->add_option("--kv-heads", options->kv_heads, "key/value heads (default: as many as query heads)");
-  command->add_option("--head-dim", options->head_dim)->capture_default_str();
+  command->add_option("--heads", options->heads, "query heads")
+      ->check(CLI::Range(1, 1 << 16))
+      ->capture_default_str();
+  command->add_option("--kv-heads", options->kv_heads, "key/value heads (default: as many as query heads)")
+      ->check(CLI::Range(1, 1 << 16));
+  command->add_option("--head-dim", options->head_dim)->check(CLI::Range(1, 4096))->capture_default_str();
   command->add_option("--dtype", options->bench.dtype, "float32, float64 or bfloat16")->capture_default_str();
   command->add_option("--memory", options->memory, "keep or resend")
       ->check(CLI::IsMember({"keep", "resend"}))
       ->capture_default_str();
-  command->add_option("--kernel", options->bench.kernel)->capture_default_str();
+  command->add_option("--kernel", options->bench.kernel, "auto, cpu, reference or pytorch")
+      ->capture_default_str();
   command->add_option("--repeats", options->bench.repeats, "measured runs; medians are shown")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
   command->add_flag("--no-check", options->no_check, "leave out the comparison with the dense result");
   command->add_option("--timeout", options->timeout, "seconds of any wait")->capture_default_str();

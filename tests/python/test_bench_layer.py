@@ -55,6 +55,10 @@ def test_runs_as_mpi_ranks(request, docs):
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
     assert rows_of(done)["layer/max_error/dq"] < 5e-6
+    assert json.loads(done.stdout)["run"]["fabric"] == "mpi"
+    wrong = subprocess.run([*command, "--kv-heads", "3"], capture_output=True, text=True)
+    assert wrong.returncode == 2
+    assert wrong.stderr.count("distca:") == 1, wrong.stderr
 
 
 @pytest.mark.parametrize(
@@ -94,6 +98,13 @@ def expect_line(done, words):
         (["--distribution", "prolong"], ["--docs", "--distribution"]),
         (["--memory", "forget"], ["--memory", "keep"]),
         (["--head", 2], ["--head"]),
+        (["--timeout", "nan"], ["--timeout", "nan"]),
+        (["--timeout", 0], ["--timeout", "0"]),
+        (["--ranks", 0], ["--ranks", "0", "1"]),
+        (["--kv-heads", 0], ["--kv-heads", "0", "1"]),
+        (["--repeats", 0], ["--repeats", "0", "1"]),
+        (["--head-dim", 100000], ["--head-dim", "4096"]),
+        (["--heads", 1000000000], ["--heads", "65536"]),
         (["--scale", "1/0"], ["--scale"]),
         (["--scale", "one"], ["--scale", "one"]),
     ],
