@@ -16,6 +16,7 @@
 #include "comm/mpi.h"
 #include "comm/threads.h"
 #include "train/config.h"
+#include "train/outputs.h"
 #include "train/run.h"
 
 namespace distca {
@@ -41,6 +42,12 @@ void set_compute_threads(const Config& config, int ranks_here) {
   at::set_num_threads(config.parallel.threads > 0 ? static_cast<int>(config.parallel.threads) : share);
 }
 
+void check_summary_path(const std::string& path) {
+  if (path.empty() || path == "-") return;
+  check_output_path("--json", path);
+  probe_output("--json", path);
+}
+
 void write_summary(const RunSummary& summary, const std::string& path) {
   if (path.empty()) return;
   if (path != "-") return write_file_atomically(path, summary.json());
@@ -55,6 +62,7 @@ void run_as_mpi_rank(const TrainOptions& options) {
                        "--ranks {} contradicts the {} ranks of the MPI job", options.ranks,
                        fabric.world_size());
     set_compute_threads(config, mpi_ranks_here());
+    if (fabric.rank() == 0) check_summary_path(options.json);
     const RunSummary summary = run_training(fabric, read_inputs(config));
     if (fabric.rank() == 0) write_summary(summary, options.json);
   };
@@ -76,6 +84,7 @@ void train(const TrainOptions& options) {
   DISTCA_CHECK_INPUT(!options.config.empty(), "train needs --config FILE.toml");
   if (launched_by_mpi()) return run_as_mpi_rank(options);
   const Config config = read_config(options.config, options.settings);
+  check_summary_path(options.json);
   const RunInputs inputs = read_inputs(config);
   const int32_t ranks = std::max(1, options.ranks);
   set_compute_threads(config, ranks);

@@ -21,10 +21,21 @@ namespace fs = std::filesystem;
 
 constexpr const char* kPrefix = "step-";
 
+constexpr const char* kFiles[] = {"config.json", "optimizer.safetensors", "data.json", "run.json"};
+
+/// The first file that a checkpoint has and `folder` lacks, or "".
+std::string missing_file(const std::string& folder) {
+  std::error_code ignored;
+  for (const char* file : kFiles)
+    if (!fs::exists(folder + "/" + file, ignored)) return file;
+  return "";
+}
+
 /// Whole checkpoints of a folder, oldest first. Names have as many digits as any step needs.
 std::vector<fs::path> checkpoints_in(const std::string& dir) {
   std::vector<fs::path> out;
-  for (const fs::directory_entry& entry : fs::directory_iterator(dir)) {
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(dir, ignored)) {
     const std::string name = entry.path().filename();
     const bool digits =
         name.rfind(kPrefix, 0) == 0 &&
@@ -114,7 +125,8 @@ std::string checkpoint_folder(const Config::Checkpoint& config, int64_t steps) {
 
 std::string latest_checkpoint(const std::string& dir) {
   const std::string pointer = dir + "/latest";
-  if (!fs::exists(pointer)) return "";
+  std::error_code ignored;
+  if (!fs::exists(pointer, ignored)) return "";
   std::string name = read_text(pointer);
   while (!name.empty() && (name.back() == '\n' || name.back() == '\r')) name.pop_back();
   const std::string folder = dir + "/" + name;
@@ -123,16 +135,28 @@ std::string latest_checkpoint(const std::string& dir) {
   return folder;
 }
 
+std::string newest_checkpoint(const std::string& dir) {
+  const std::vector<fs::path> all = checkpoints_in(dir);
+  for (auto path = all.rbegin(); path != all.rend(); ++path)
+    if (missing_file(path->string()).empty()) return path->string();
+  DISTCA_CHECK_INPUT(all.empty(),
+                     "{}: none of the {} checkpoints there is whole: remove them, or give another "
+                     "folder as checkpoint.dir",
+                     dir, all.size());
+  return "";
+}
+
 std::string checkpoint_to_resume(const Config::Checkpoint& config) {
-  const std::string latest = config.dir.empty() ? "" : latest_checkpoint(config.dir);
-  if (config.resume == "latest") return latest;
-  if (config.resume.empty()) {
+  if (config.resume.empty() || config.resume == "latest") {
+    if (config.dir.empty()) return "";
+    std::string newest = latest_checkpoint(config.dir);
+    if (newest.empty()) newest = newest_checkpoint(config.dir);
     DISTCA_CHECK_INPUT(
-        latest.empty(),
+        newest.empty() || !config.resume.empty(),
         "checkpoint.dir = \"{}\" holds {}: set checkpoint.resume = \"latest\" to go on from it, "
         "or give another folder",
-        config.dir, latest);
-    return "";
+        config.dir, newest);
+    return newest;
   }
   DISTCA_CHECK_INPUT(fs::is_directory(config.resume),
                      "checkpoint.resume = \"{}\": there is no such checkpoint", config.resume);
@@ -140,9 +164,8 @@ std::string checkpoint_to_resume(const Config::Checkpoint& config) {
 }
 
 void check_checkpoint(const std::string& folder, const LlamaConfig& model) {
-  for (const char* file : {"config.json", "optimizer.safetensors", "data.json", "run.json"}) {
-    DISTCA_CHECK_INPUT(fs::exists(folder + "/" + file), "{}: not a checkpoint: {} is missing", folder, file);
-  }
+  const std::string missing = missing_file(folder);
+  DISTCA_CHECK_INPUT(missing.empty(), "{}: not a checkpoint: {} is missing", folder, missing);
   const std::string differs = difference(read_llama_config(folder), model);
   DISTCA_CHECK_INPUT(differs.empty(), "{}: a checkpoint of another model than model.config: {}", folder,
                      differs);

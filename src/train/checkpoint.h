@@ -27,6 +27,10 @@ std::string checkpoint_folder(const Config::Checkpoint& config, int64_t steps);
 /// The folder that DIR/latest names, or "" where there is none. Throws InputError when what it names is gone.
 std::string latest_checkpoint(const std::string& dir);
 
+/// The whole checkpoint of the most steps in a folder whose `latest` is lost, or "" where there is none.
+/// Throws InputError when there are checkpoints and none is whole.
+std::string newest_checkpoint(const std::string& dir);
+
 /// The folder to resume from by the configuration's `checkpoint.resume`, or "" to start anew. Throws
 /// InputError when it isn't there, or when a new run would mix its checkpoints with older ones.
 std::string checkpoint_to_resume(const Config::Checkpoint& config);

@@ -1,6 +1,5 @@
 #include "train/run.h"
 
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +11,7 @@
 #include "train/checkpoint.h"
 #include "train/indexed_dataset.h"
 #include "train/metrics.h"
+#include "train/outputs.h"
 
 namespace distca {
 namespace {
@@ -77,6 +77,17 @@ StepMetrics next_step(Trainer& trainer, const std::string& checkpoint) {
   }
 }
 
+/// What rank 0 does before the first step, after all else was checked.
+void prepare_to_write(const Config& config, const std::string& checkpoint) {
+  if (!config.checkpoint.dir.empty()) probe_folder("checkpoint.dir", config.checkpoint.dir);
+  if (!config.train.metrics.empty()) probe_output("train.metrics", config.train.metrics);
+  const bool by_name = config.checkpoint.resume == "latest" && !checkpoint.empty();
+  if (by_name && latest_checkpoint(config.checkpoint.dir).empty()) {
+    log_warning("{}/latest is missing: going on from the newest whole checkpoint there, {}",
+                config.checkpoint.dir, checkpoint);
+  }
+}
+
 /// Returns its folder. `checkpoint` is the one before it.
 std::string write_checkpoint(const Config& config, const Trainer& trainer, const std::string& checkpoint) {
   try {
@@ -108,16 +119,13 @@ std::string RunSummary::json() const {
 
 RunInputs read_inputs(const Config& config) {
   check_trainable(config);
-  const std::filesystem::path metrics_folder = std::filesystem::path(config.train.metrics).parent_path();
-  DISTCA_CHECK_INPUT(metrics_folder.empty() || std::filesystem::is_directory(metrics_folder),
-                     "train.metrics = \"{}\": there is no folder {}", config.train.metrics,
-                     metrics_folder.string());
   RunInputs inputs{config, find_llama_config(config.model.config), {}};
   inputs.source = token_source(std::make_shared<IndexedDataset>(config.data.path));
   const BatchStream stream(inputs.source, batch_inputs(config));
   make_attention_kernel(config.attention.kernel, at::kCPU, 1);
   const std::string checkpoint = checkpoint_to_resume(config.checkpoint);
   if (!checkpoint.empty()) check_checkpoint(checkpoint, inputs.model);
+  if (!config.train.metrics.empty()) check_metrics(config.train.metrics, !config.checkpoint.resume.empty());
   return inputs;
 }
 
@@ -129,6 +137,7 @@ RunSummary run_training(Fabric& fabric, const RunInputs& inputs) {
   Trainer trainer(fabric, inputs);
   if (!summary.checkpoint.empty()) load_checkpoint(summary.checkpoint, trainer);
   summary.first_step = trainer.next_step();
+  if (fabric.rank() == 0) prepare_to_write(config, summary.checkpoint);
   // No rank goes on to write before all have read what they start from.
   fabric.barrier("start of the run");
   if (summary.first_step >= config.train.steps && fabric.rank() == 0) {

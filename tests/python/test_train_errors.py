@@ -139,7 +139,7 @@ def test_weights_file_that_does_not_fit(trained, damage):
         weights[name] = numpy.zeros((32, 64), numpy.float32)
     path = trained.root / "weights.safetensors"
     save_file(weights, path)
-    refused(trained, f"model.weights={path}", f"checkpoint.dir={trained.root}/new", says=["weights.safetensors", name])
+    refused(trained, f"model.weights={path}", f"checkpoint.dir={trained.root}/new", "train.metrics=", says=["weights.safetensors", name])
 
 
 def test_checkpoint_of_another_model(trained):
@@ -203,7 +203,7 @@ def test_weights_that_are_not_numbers_stop_at_step_0(trained):
     weights["model.norm.weight"][3] = numpy.nan
     path = trained.root / "weights.safetensors"
     save_file(weights, path)
-    done = trained.run(f"model.weights={path}", f"checkpoint.dir={trained.root}/new")
+    done = trained.run(f"model.weights={path}", f"checkpoint.dir={trained.root}/new", "train.metrics=")
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert "step 0: the loss is nan, in documents " in last and "no earlier checkpoint" in last
@@ -214,3 +214,43 @@ def test_other_mistakes_on_the_command_line(runs):
     done = subprocess.run([runs.program, "train"], capture_output=True, text=True)
     assert done.returncode == 2 and "--config" in done.stderr
     refused(runs, "train.steps", says="section.key=value")
+
+
+def test_metrics_never_replace_a_file_that_is_not_this_runs(runs):
+    notes = runs.root / "notes.md"
+    notes.write_text("# Notes\n")
+    refused(runs, f"train.metrics={notes}", says=["train.metrics", "remove it, name another"])
+    refused(runs, f"train.metrics={notes}", "checkpoint.resume=latest", says=["train.metrics", "line 1"])
+    notes.write_text('{"step": 0, "loss": 3}\n{"st')
+    refused(runs, f"train.metrics={notes}", says="remove it, name another")
+    runs.must_run(f"train.metrics={notes}", "checkpoint.resume=latest", "train.steps=1")
+
+
+@pytest.mark.parametrize("place", ["text.idx", "text.idx/below", "/proc/x"])
+def test_folder_of_checkpoints_that_cannot_be_written(runs, place):
+    refused(runs, f"checkpoint.dir={runs.root / place}", says=["checkpoint.dir", place])
+
+
+def test_metrics_and_summary_that_cannot_be_written(runs):
+    refused(runs, f"train.metrics={runs.root}/texts", says=["train.metrics", "is a folder"])
+    refused(runs, "train.metrics=/proc/x", says=["train.metrics", "can't be written"])
+    refused(runs, "train.metrics=/dev/null", says=["train.metrics", "not an ordinary file"])
+    for place in [runs.root / "none" / "a.json", runs.root / "texts", "/proc/x"]:
+        done = subprocess.run(runs.command(options=("--json", str(place))), capture_output=True, text=True)
+        assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
+        assert "--json" in done.stderr and str(place) in done.stderr
+    assert not runs.metrics.exists() and not runs.checkpoints.exists()
+
+
+def test_lost_pointer_to_the_newest_checkpoint(trained):
+    (trained.checkpoints / "latest").unlink()
+    elsewhere = f"train.metrics={trained.root}/new.jsonl"
+    refused(trained, elsewhere, says=["checkpoint.dir", "step-00000002", 'checkpoint.resume = "latest"'])
+    (trained.checkpoints / "step-00000009").mkdir()
+    done = trained.must_run("checkpoint.resume=latest", "train.steps=4")
+    assert "latest is missing" in done.stderr and "step-00000002" in done.stderr
+    assert len(trained.losses()) == 4
+    (trained.checkpoints / "latest").unlink()
+    for folder in trained.checkpoints.glob("step-*"):
+        (folder / "run.json").unlink(missing_ok=True)
+    refused(trained, "checkpoint.resume=latest", says="none of the")
