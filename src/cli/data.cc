@@ -2,9 +2,11 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cinttypes>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 
@@ -28,6 +30,9 @@ struct InfoOptions {
   int32_t ranks = 8;
   BatchInputs batch;
 };
+
+/// `--tokens` may be this large for any data set, and as large as the data set itself.
+constexpr int64_t kTokensOfAnyStep = 1 << 20;
 
 /// One line that is rewritten on a terminal, and a new one now and then elsewhere.
 class Progress {
@@ -53,6 +58,9 @@ class Progress {
 };
 
 void build(const BuildOptions& options) {
+  DISTCA_CHECK_INPUT(std::filesystem::path(options.out).has_filename(),
+                     "--out \"{}\": takes the prefix of the two files to write, as in --out text",
+                     options.out);
   const std::filesystem::path folder = std::filesystem::path(options.out).parent_path();
   DISTCA_CHECK_INPUT(folder.empty() || std::filesystem::is_directory(folder),
                      "--out {}: there is no folder {}", options.out, folder.string());
@@ -64,7 +72,7 @@ void build(const BuildOptions& options) {
   std::printf("%s.bin, %s.idx: %" PRId64 " documents, %" PRId64 " tokens of %" PRId64 " bytes of text\n",
               options.out.c_str(), options.out.c_str(), report.documents, report.tokens, report.bytes);
   if (report.empty + report.binary + report.unreadable > 0) {
-    std::printf("skipped: %" PRId64 " empty, %" PRId64 " binary, %" PRId64 " unreadable files\n",
+    std::printf("skipped: %" PRId64 " empty, %" PRId64 " binary, %" PRId64 " unreadable or special files\n",
                 report.empty, report.binary, report.unreadable);
   }
 }
@@ -141,6 +149,11 @@ void info(const InfoOptions& options) {
   const auto dataset = std::make_shared<const IndexedDataset>(options.prefix);
   const TokenSource source = token_source(dataset);
   const LengthReport lengths = report_lengths(source);
+  const int64_t most_tokens = std::max(kTokensOfAnyStep, lengths.tokens);
+  DISTCA_CHECK_INPUT(
+      options.batch.tokens_per_batch <= most_tokens,
+      "--tokens {}: a step would hold the data set's {} tokens over and over; at most {} make sense",
+      options.batch.tokens_per_batch, lengths.tokens, most_tokens);
   SkewReport skew;
   if (lengths.tokens > 0) skew = report_skew(source, options.batch, options.ranks);
   if (options.json != "-") {
@@ -164,6 +177,9 @@ void add_build(CLI::App& data) {
 }
 
 void add_info(CLI::App& data) {
+  const auto at_least_one = [](const std::string& text) {
+    return std::strtoll(text.c_str(), nullptr, 10) > 0 ? std::string() : text + " is not at least 1";
+  };
   auto options = std::make_shared<InfoOptions>();
   options->batch.tokens_per_batch = 65536;
   CLI::App* command = data.add_subcommand("info", "describe a data set, and what its mixed lengths cost");
@@ -171,8 +187,10 @@ void add_info(CLI::App& data) {
   command->add_option("--ranks", options->ranks, "ranks a step is packed onto")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  command->add_option("--tokens", options->batch.tokens_per_batch, "tokens of a step, over all ranks")
-      ->check(CLI::PositiveNumber)
+  command
+      ->add_option("--tokens", options->batch.tokens_per_batch,
+                   "tokens of a step, over all ranks; at most 2^20, or the data set's where it has more")
+      ->check(at_least_one)
       ->capture_default_str();
   command->add_option("--nano-batches", options->batch.nano_batches, "parts of a step, packed separately")
       ->check(CLI::Range(1, 16))

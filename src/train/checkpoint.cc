@@ -163,12 +163,16 @@ std::string checkpoint_to_resume(const Config::Checkpoint& config) {
   return config.resume;
 }
 
-void check_checkpoint(const std::string& folder, const LlamaConfig& model) {
+void check_checkpoint(const std::string& folder, const LlamaConfig& model, const std::string& dtype) {
   const std::string missing = missing_file(folder);
   DISTCA_CHECK_INPUT(missing.empty(), "{}: not a checkpoint: {} is missing", folder, missing);
   const std::string differs = difference(read_llama_config(folder), model);
   DISTCA_CHECK_INPUT(differs.empty(), "{}: a checkpoint of another model than model.config: {}", folder,
                      differs);
+  const Json stored = read_json(folder + "/config.json").value("dtype", Json(dtype));
+  DISTCA_CHECK_INPUT(stored == dtype,
+                     "{}: a checkpoint of model.dtype = {}, not \"{}\": a run goes on with the same", folder,
+                     stored.dump(), dtype);
 }
 
 std::string save_checkpoint(const Config::Checkpoint& config, const Trainer& trainer) {
@@ -193,7 +197,8 @@ std::string save_checkpoint(const Config::Checkpoint& config, const Trainer& tra
 }
 
 void load_checkpoint(const std::string& folder, Trainer& trainer) {
-  check_checkpoint(folder, trainer.parameters.model.config);
+  const bool wide = trainer.parameters.values.scalar_type() == at::kDouble;
+  check_checkpoint(folder, trainer.parameters.model.config, wide ? "float64" : "float32");
   load_llama(trainer.parameters.model, folder);
   // A file by name: the folder's model.safetensors is found first otherwise.
   load_tensors(folder + "/optimizer.safetensors", optimizer_tensors(trainer.parameters, trainer.adam));
@@ -206,8 +211,8 @@ void load_checkpoint(const std::string& folder, Trainer& trainer) {
     run.at("updates").get_to(trainer.adam.updates);
     DISTCA_CHECK_INPUT(run.at("step") == trainer.next_step(), "{}: is of step {}, and data.json of step {}",
                        run_path, run.at("step").dump(), trainer.next_step());
-  } catch (const Json::exception& error) {
-    throw InputError(format("{}: not a checkpoint's: {}", run_path, error.what()));
+  } catch (const Json::exception&) {
+    throw InputError(format("{}: damaged: it must hold the integers format, step and updates", run_path));
   }
 }
 

@@ -35,8 +35,8 @@ std::string newest_checkpoint(const std::string& dir);
 /// InputError when it isn't there, or when a new run would mix its checkpoints with older ones.
 std::string checkpoint_to_resume(const Config::Checkpoint& config);
 
-/// Throws InputError unless `folder` is a checkpoint of this very model.
-void check_checkpoint(const std::string& folder, const LlamaConfig& model);
+/// Throws InputError unless `folder` is a checkpoint of this very model, in this type of weights.
+void check_checkpoint(const std::string& folder, const LlamaConfig& model, const std::string& dtype);
 
 /// Writes the trainer's state, points `latest` to it, and removes all but the newest `keep` checkpoints (0:
 /// none is removed). Returns its folder. Throws Error when the disk is full or can't be written; what

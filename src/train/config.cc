@@ -130,7 +130,8 @@ std::string place_of(const std::string& origin, const toml::source_region& sourc
   return format("{}:{}", origin, source.begin.line);
 }
 
-void apply_file(std::string_view content, const std::string& origin, const std::vector<ConfigKey>& keys) {
+void apply_file(std::string_view content, const std::string& origin, const std::vector<ConfigKey>& keys,
+                Config& config) {
   toml::table root;
   try {
     root = toml::parse(content, origin);
@@ -148,12 +149,14 @@ void apply_file(std::string_view content, const std::string& origin, const std::
                        place_of(origin, section.source()), name);
     for (const auto& [key, value] : *entries) {
       const std::string place = place_of(origin, key.source());
-      assign(find_key(keys, name, std::string(key.str()), place), value, place);
+      const ConfigKey& found = find_key(keys, name, std::string(key.str()), place);
+      assign(found, value, place);
+      config.places[found.full_name()] = place;
     }
   }
 }
 
-void apply_override(const std::string& setting, const std::vector<ConfigKey>& keys) {
+void apply_override(const std::string& setting, const std::vector<ConfigKey>& keys, Config& config) {
   const size_t equals = setting.find('=');
   const size_t dot = setting.find('.');
   DISTCA_CHECK_INPUT(equals != std::string::npos && dot < equals,
@@ -171,29 +174,50 @@ void apply_override(const std::string& setting, const std::vector<ConfigKey>& ke
   const toml::value<std::string> bare(value);
   const bool is_text = std::holds_alternative<std::string*>(key.slot);
   assign(key, node == nullptr || (is_text && !node->is_string()) ? bare : *node, place);
+  config.places[key.full_name()] = place;
+}
+
+/// The place of the last of `keys` that was given on the command line, else of the last one in the file, else
+/// `origin`: where to look when their values contradict each other.
+std::string place_of_any(const Config& c, const std::string& origin, const std::vector<std::string>& keys) {
+  std::string in_file = origin;
+  for (const std::string& key : keys) {
+    const auto place = c.places.find(key);
+    if (place == c.places.end()) continue;
+    if (place->second.rfind("--set ", 0) == 0) return place->second;
+    in_file = place->second;
+  }
+  return in_file;
 }
 
 /// What no key alone can get wrong.
 void check_together(const Config& c, const std::string& origin) {
+  const auto at = [&](const std::vector<std::string>& keys) { return place_of_any(c, origin, keys); };
   DISTCA_CHECK_INPUT(!c.data.path.empty() || c.cluster.gpus > 0,
-                     "{}: data.path is not given: the prefix of a dataset", origin);
+                     "{}: data.path is not given: the prefix of a dataset", at({"data.path"}));
   DISTCA_CHECK_INPUT(!c.model.config.empty(), "{}: model.config is not given: a config.json or a preset",
-                     origin);
+                     at({"model.config"}));
   const int64_t parts = c.train.micro_batches * c.train.nano_batches;
+  const std::vector<std::string> sizes = {"train.micro_batches", "train.nano_batches",
+                                          "train.tokens_per_batch"};
   DISTCA_CHECK_INPUT(c.train.tokens_per_batch % parts == 0,
                      "{}: train.tokens_per_batch = {} is not a multiple of micro_batches · nano_batches = {}",
-                     origin, c.train.tokens_per_batch, parts);
+                     at(sizes), c.train.tokens_per_batch, parts);
+  std::vector<std::string> of_context = sizes;
+  of_context.insert(of_context.begin(), "data.context");
   DISTCA_CHECK_INPUT(c.data.context <= rows_of_nano_batch(c),
                      "{}: data.context = {} is more than a nano-batch of {} rows (tokens_per_batch {} ÷ {})",
-                     origin, c.data.context, rows_of_nano_batch(c), c.train.tokens_per_batch, parts);
-  DISTCA_CHECK_INPUT(c.train.min_lr <= c.train.lr, "{}: train.min_lr = {} is more than train.lr = {}", origin,
-                     c.train.min_lr, c.train.lr);
-  DISTCA_CHECK_INPUT(c.train.beta1 < 1 && c.train.beta2 < 1, "{}: train.beta1 and beta2 must be below 1",
-                     origin);
+                     at(of_context), c.data.context, rows_of_nano_batch(c), c.train.tokens_per_batch, parts);
+  DISTCA_CHECK_INPUT(c.train.min_lr <= c.train.lr, "{}: train.min_lr = {} is more than train.lr = {}",
+                     at({"train.lr", "train.min_lr"}), c.train.min_lr, c.train.lr);
+  DISTCA_CHECK_INPUT(c.train.beta1 < 1, "{}: train.beta1 must be below 1", at({"train.beta1"}));
+  DISTCA_CHECK_INPUT(c.train.beta2 < 1, "{}: train.beta2 must be below 1", at({"train.beta2"}));
   DISTCA_CHECK_INPUT(c.checkpoint.every == 0 || !c.checkpoint.dir.empty(),
-                     "{}: checkpoint.every = {} needs checkpoint.dir", origin, c.checkpoint.every);
+                     "{}: checkpoint.every = {} needs checkpoint.dir",
+                     at({"checkpoint.every", "checkpoint.dir"}), c.checkpoint.every);
   DISTCA_CHECK_INPUT(c.checkpoint.resume != "latest" || !c.checkpoint.dir.empty(),
-                     "{}: checkpoint.resume = \"latest\" needs checkpoint.dir", origin);
+                     "{}: checkpoint.resume = \"latest\" needs checkpoint.dir",
+                     at({"checkpoint.resume", "checkpoint.dir"}));
 }
 
 }  // namespace
@@ -202,8 +226,8 @@ Config parse_config(std::string_view content, const std::string& origin,
                     const std::vector<std::string>& overrides) {
   Config config;
   const std::vector<ConfigKey> keys = config_keys(config);
-  apply_file(content, origin, keys);
-  for (const std::string& setting : overrides) apply_override(setting, keys);
+  apply_file(content, origin, keys, config);
+  for (const std::string& setting : overrides) apply_override(setting, keys, config);
   check_together(config, origin);
   return config;
 }
@@ -214,6 +238,11 @@ Config read_config(const std::string& path, const std::vector<std::string>& over
   std::ostringstream content;
   content << in.rdbuf();
   return parse_config(content.str(), path, overrides);
+}
+
+std::string at_key(const Config& config, const std::string& key) {
+  const auto place = config.places.find(key);
+  return place == config.places.end() ? "" : place->second + ": ";
 }
 
 void check_trainable(const Config& config) {
@@ -229,8 +258,8 @@ void check_trainable(const Config& config) {
       taken = taken || value == toml_quote(choice);
       takes += (takes.empty() ? "" : ", ") + toml_quote(choice);
     }
-    DISTCA_CHECK_INPUT(taken, "{} = {}: {}; it takes {}", key.full_name(), value, key.limit,
-                       takes.empty() ? standard : takes);
+    DISTCA_CHECK_INPUT(taken, "{}{} = {}: {}; it takes {}", at_key(config, key.full_name()), key.full_name(),
+                       value, key.limit, takes.empty() ? standard : takes);
   }
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -86,6 +87,9 @@ struct Config {
     std::string distribution;
     int64_t samples = 8;
   } cluster;
+
+  /// Where each key that was given was: "run.toml:7" or "--set train.steps=3", by its full name.
+  std::map<std::string, std::string> places;
 };
 
 /// A place in a Config, by the type of value it holds.
@@ -116,7 +120,11 @@ Config read_config(const std::string& path, const std::vector<std::string>& over
 Config parse_config(std::string_view text, const std::string& origin,
                     const std::vector<std::string>& overrides = {});
 
-/// Throws InputError that names the key and its value when the trainer doesn't do what `config` asks for.
+/// "run.toml:7: ", to open a message about a key with; "" where the key was not given.
+std::string at_key(const Config& config, const std::string& key);
+
+/// Throws InputError that names the key, its place and its value when the trainer doesn't do what `config`
+/// asks for.
 void check_trainable(const Config& config);
 
 /// Rows of one nano-batch over all ranks.

@@ -79,7 +79,7 @@ void add_train(Table& table, Config& c) {
       .least(1)
       .key("tokens_per_batch", &c.train.tokens_per_batch,
            "rows of one step, padding included; a multiple of `micro_batches` · `nano_batches`")
-      .least(1)
+      .between(1, 1e10)
       .key("micro_batches", &c.train.micro_batches,
            "parts of a step that go through the model one after the other")
       .between(1, 1000)
@@ -103,7 +103,7 @@ void add_train(Table& table, Config& c) {
       .key("beta2", &c.train.beta2, "AdamW's decay of the second moment")
       .between(0, 1)
       .key("eps", &c.train.eps, "AdamW's term in the denominator")
-      .least(0)
+      .least(1e-30)
       .key("metrics", &c.train.metrics, "file of one JSON line per step; empty: none");
 }
 

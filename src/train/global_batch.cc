@@ -178,8 +178,9 @@ void BatchStream::restore_state(std::string_view text, const std::string& origin
                          "{}: no such document: {}", origin, entry.dump());
       state.passed_over.push_back(piece);
     }
-  } catch (const Json::exception& error) {
-    throw InputError(format("{}: not the state of a data stream: {}", origin, error.what()));
+  } catch (const Json::exception&) {
+    throw InputError(
+        format("{}: damaged: a part of the data stream's state is missing or of the wrong type", origin));
   }
   DISTCA_CHECK_INPUT(state.step >= 0 && state.epoch >= 0 && state.next >= 0 &&
                          state.next <= source_.documents && state.next_token >= 0 &&

@@ -16,6 +16,19 @@
 namespace distca {
 namespace {
 
+/// Runs `check`; what it finds wrong is said with the place of the key, or with its name where it wasn't
+/// given.
+template <typename Check>
+void about(const Config& config, const std::string& key, const Check& check) {
+  try {
+    check();
+  } catch (const InputError& error) {
+    const std::string what = error.what();
+    const bool named = (at_key(config, key) + what).find(key) != std::string::npos;
+    throw InputError(at_key(config, key) + (named ? "" : key + ": ") + what);
+  }
+}
+
 void warn_of_split_documents(const RunInputs& inputs) {
   const BatchInputs batch = batch_inputs(inputs.config);
   const LongDocuments split = find_long_documents(inputs.source, batch.context);
@@ -79,8 +92,12 @@ StepMetrics next_step(Trainer& trainer, const std::string& checkpoint) {
 
 /// What rank 0 does before the first step, after all else was checked.
 void prepare_to_write(const Config& config, const std::string& checkpoint) {
-  if (!config.checkpoint.dir.empty()) probe_folder("checkpoint.dir", config.checkpoint.dir);
-  if (!config.train.metrics.empty()) probe_output("train.metrics", config.train.metrics);
+  if (!config.checkpoint.dir.empty()) {
+    about(config, "checkpoint.dir", [&] { probe_folder("checkpoint.dir", config.checkpoint.dir); });
+  }
+  if (!config.train.metrics.empty()) {
+    about(config, "train.metrics", [&] { probe_output("train.metrics", config.train.metrics); });
+  }
   const bool by_name = config.checkpoint.resume == "latest" && !checkpoint.empty();
   if (by_name && latest_checkpoint(config.checkpoint.dir).empty()) {
     log_warning("{}/latest is missing: going on from the newest whole checkpoint there, {}",
@@ -96,6 +113,17 @@ std::string write_checkpoint(const Config& config, const Trainer& trainer, const
     throw Error(format("the checkpoint of step {} could not be written: {}; {}", trainer.next_step(),
                        error.what(), last_good(checkpoint)));
   }
+}
+
+/// Something to predict: a document, or a part of a split one, of two tokens.
+void check_targets(const TokenSource& source, int64_t context) {
+  DISTCA_CHECK_INPUT(context > 1,
+                     "data.context = {} leaves nothing to predict: a document's first token is "
+                     "not a target",
+                     context);
+  for (int64_t doc = 0; doc < source.documents; ++doc)
+    if (source.length(doc) > 1) return;
+  throw InputError(format("{}: no document has two tokens, so there is nothing to predict", source.name));
 }
 
 }  // namespace
@@ -119,19 +147,29 @@ std::string RunSummary::json() const {
 
 RunInputs read_inputs(const Config& config) {
   check_trainable(config);
-  RunInputs inputs{config, find_llama_config(config.model.config), {}};
-  inputs.source = token_source(std::make_shared<IndexedDataset>(config.data.path));
-  const BatchStream stream(inputs.source, batch_inputs(config));
-  make_attention_kernel(config.attention.kernel, at::kCPU, 1);
-  const std::string checkpoint = checkpoint_to_resume(config.checkpoint);
-  if (!checkpoint.empty()) check_checkpoint(checkpoint, inputs.model);
-  if (!config.train.metrics.empty()) check_metrics(config.train.metrics, !config.checkpoint.resume.empty());
+  RunInputs inputs{config, {}, {}};
+  about(config, "model.config", [&] { inputs.model = find_llama_config(config.model.config); });
+  about(config, "data.path",
+        [&] { inputs.source = token_source(std::make_shared<IndexedDataset>(config.data.path)); });
+  about(config, "data.context", [&] {
+    const BatchStream stream(inputs.source, batch_inputs(config));
+    check_targets(inputs.source, batch_inputs(config).context);
+  });
+  about(config, "attention.kernel", [&] { make_attention_kernel(config.attention.kernel, at::kCPU, 1); });
+  about(config, config.checkpoint.resume.empty() ? "checkpoint.dir" : "checkpoint.resume", [&] {
+    const std::string checkpoint = checkpoint_to_resume(config.checkpoint);
+    if (!checkpoint.empty()) check_checkpoint(checkpoint, inputs.model, config.model.dtype);
+  });
+  if (!config.train.metrics.empty()) {
+    about(config, "train.metrics",
+          [&] { check_metrics(config.train.metrics, !config.checkpoint.resume.empty()); });
+  }
   return inputs;
 }
 
 RunSummary run_training(Fabric& fabric, const RunInputs& inputs) {
   const Config& config = inputs.config;
-  check_run(inputs, fabric.world_size());
+  about(config, "train.tokens_per_batch", [&] { check_run(inputs, fabric.world_size()); });
   RunSummary summary;
   summary.checkpoint = checkpoint_to_resume(config.checkpoint);
   Trainer trainer(fabric, inputs);

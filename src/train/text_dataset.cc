@@ -13,19 +13,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The ordinary files below a folder, sorted by path.
+/// All that is no folder below one, sorted by path.
 std::vector<std::string> files_below(const std::string& folder) {
   std::vector<std::string> files;
   std::error_code ignored;
   const auto options = fs::directory_options::skip_permission_denied;
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder, options)) {
-    if (entry.is_regular_file(ignored)) files.push_back(entry.path().string());
+    if (!entry.is_directory(ignored)) files.push_back(entry.path().string());
   }
   std::sort(files.begin(), files.end());
   return files;
 }
 
 std::optional<MappedFile> open_readable(const std::string& path) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return std::nullopt;  // opening a pipe would wait for its writer
   try {
     return MappedFile(path);
   } catch (const InputError&) {

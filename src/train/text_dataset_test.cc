@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -54,20 +55,22 @@ TEST_F(TextDataset, FilesAndFoldersBecomeDocumentsInSortedOrder) {
   write("single", "AB");
   fs::create_directory_symlink(path("in"), path("in/b/loop"));
   fs::create_symlink(path("nowhere"), path("in/dangling"));
+  ASSERT_EQ(::mkfifo(path("in/pipe").c_str(), 0600), 0);
 
   const std::vector<std::string> files = find_files({path("single"), path("in")});
   EXPECT_THAT(files, ElementsAre(path("single"), path("in/a.bin"), path("in/b/deep/x.txt"),
-                                 path("in/b/y.txt"), path("in/z.txt")));
+                                 path("in/b/y.txt"), path("in/dangling"), path("in/pipe"), path("in/z.txt")));
   int64_t last = 0;
   const TextDatasetReport report =
       build_text_dataset(prefix_, files, *make_tokenizer("bytes"),
                          [&](const TextDatasetReport&, int64_t done) { EXPECT_EQ(done, ++last); });
-  EXPECT_EQ(last, 5);
+  EXPECT_EQ(last, 7);
   EXPECT_EQ(report.documents, 3);
   EXPECT_EQ(report.tokens, 8);
   EXPECT_EQ(report.bytes, 5);
   EXPECT_EQ(report.empty, 1);
   EXPECT_EQ(report.binary, 1);
+  EXPECT_EQ(report.unreadable, 2);
   EXPECT_THAT(document(0), ElementsAre('A', 'B', 256));
   EXPECT_THAT(document(1), ElementsAre(255, '\n', 256));
   EXPECT_THAT(document(2), ElementsAre('z', 256));

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cmath>
@@ -76,6 +77,23 @@ std::string documents_text(const std::set<int64_t>& documents) {
   return (documents.size() == 1 ? "document " : "documents ") + out;
 }
 
+constexpr double kGiB = 1 << 30;
+
+/// What a rank holds at the very least until backward: the input of every layer, for its rows of the
+/// nano-batches that run side by side.
+double least_activation_bytes(const RunInputs& inputs, int32_t ranks) {
+  const Config& config = inputs.config;
+  const int64_t together = config.attention.overlap == "pingpong" ? config.train.nano_batches : 1;
+  const double rows = static_cast<double>(rows_of_nano_batch(config)) * static_cast<double>(together) / ranks;
+  const auto bytes = static_cast<double>(c10::elementSize(scalar_type(config.model.dtype)));
+  return rows * bytes * static_cast<double>(inputs.model.hidden_size) *
+         static_cast<double>(inputs.model.num_hidden_layers);
+}
+
+double machine_memory() {
+  return static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+}
+
 }  // namespace
 
 BatchInputs batch_inputs(const Config& config) {
@@ -101,6 +119,12 @@ void check_run(const RunInputs& inputs, int32_t ranks) {
       "train.tokens_per_batch = {} leaves {} rows of a nano-batch to each of {} ranks: at least "
       "{} are needed; raise it, or lower nano_batches or the number of ranks",
       batch.tokens_per_batch, batch.rows() / ranks, ranks, kLeastRowsPerRank);
+  const double least = least_activation_bytes(inputs, ranks), memory = machine_memory();
+  DISTCA_CHECK_INPUT(
+      least <= memory,
+      "train.tokens_per_batch = {} needs more than {} GiB on each of {} ranks for the inputs of "
+      "the layers alone, and this machine has {} GiB: lower it, or raise micro_batches",
+      batch.tokens_per_batch, std::ceil(least / kGiB), ranks, std::floor(memory / kGiB));
 }
 
 Trainer::Trainer(Fabric& fabric, const RunInputs& inputs)

@@ -28,7 +28,8 @@ struct RunInputs {
 BatchInputs batch_inputs(const Config& config);
 at::ScalarType scalar_type(const std::string& dtype);
 
-/// Throws InputError when so many ranks can't run this: a chunk of fewer than 128 rows.
+/// Throws InputError when so many ranks can't run this: a chunk of fewer than 128 rows,
+/// or of more than this machine could hold.
 void check_run(const RunInputs& inputs, int32_t ranks);
 
 /// The loss or the gradient of a step is not a finite number.

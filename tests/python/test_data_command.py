@@ -1,6 +1,7 @@
 """`distca data build` and `distca data info`, as a person runs them."""
 
 import json
+import os
 import resource
 import subprocess
 
@@ -80,3 +81,13 @@ def test_full_disk_is_exit_code_1_and_leaves_the_old_data_set(texts, tmp_path, r
     assert_one_clear_line(done, 1, tmp_path / "d.bin", "too large")
     assert [(tmp_path / name).read_bytes() for name in ("d.bin", "d.idx")] == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["d.bin", "d.idx", "texts"]
+
+
+def test_prefixes_pipes_and_sizes_that_make_no_sense(texts, tmp_path, run_program):
+    os.mkfifo(texts / "pipe")
+    assert_one_clear_line(build(run_program, "", texts, check=False), 2, "--out", "prefix")
+    assert "1 unreadable or special" in build(run_program, tmp_path / "d", texts).stdout
+    for tokens in ["0", "1000000000000"]:
+        done = run_program("distca", "data", "info", tmp_path / "d", "--tokens", tokens, check=False)
+        assert_one_clear_line(done, 2, "--tokens")
+        assert len(done.stderr) < 200

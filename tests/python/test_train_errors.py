@@ -254,3 +254,32 @@ def test_lost_pointer_to_the_newest_checkpoint(trained):
     for folder in trained.checkpoints.glob("step-*"):
         (folder / "run.json").unlink(missing_ok=True)
     refused(trained, "checkpoint.resume=latest", says="none of the")
+
+
+def test_messages_say_where_the_value_came_from(runs):
+    refused(runs, "attention.kernel=gpu", says="--set attention.kernel=gpu: no attention kernel")
+    refused(runs, "parallel.tp=2", says="--set parallel.tp=2: parallel.tp = 2")
+    refused(runs, "train.min_lr=1", says="--set train.min_lr=1: train.min_lr = 1 is more than")
+    refused(runs, "model.config=llama-9b", says="--set model.config=llama-9b: ")
+    edit_config(runs, f'path = "{runs.root}/text"', f'path = "{runs.root}/none"')
+    refused(runs, says="run.toml:3: data.path: ")
+
+
+def test_nothing_to_predict(runs):
+    refused(runs, "data.context=1", "data.split_documents=true", says=["data.context = 1", "nothing to predict"])
+
+
+def test_sizes_beyond_any_machine(runs):
+    refused(runs, "train.tokens_per_batch=1000000000000", says=["train.tokens_per_batch", "is more than"])
+    refused(runs, "train.tokens_per_batch=10000000000", "model.config=llama-8b", says=["GiB", "lower it"])
+
+
+def test_checkpoint_with_damaged_counts_or_another_type(trained):
+    refused(trained, "checkpoint.resume=latest", "model.dtype=float64", says=["float32", "float64", "the same"])
+    (trained.latest() / "run.json").write_text('{"format": 1, "step": "two", "updates": []}')
+    done = trained.run("checkpoint.resume=latest")
+    assert done.returncode == 2 and "run.json: damaged" in done.stderr and "json.exception" not in done.stderr
+
+
+def test_zero_eps(runs):
+    refused(runs, "train.eps=0", says="train.eps = 0 is less than")
