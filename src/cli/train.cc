@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -18,9 +19,12 @@
 #include "train/config.h"
 #include "train/outputs.h"
 #include "train/run.h"
+#include "train/stop_signal.h"
 
 namespace distca {
 namespace {
+
+constexpr int kStopped = 128 + SIGTERM;  // as a shell shows a process that the signal ended
 
 struct TrainOptions {
   std::string config;
@@ -56,6 +60,7 @@ void write_summary(const RunSummary& summary, const std::string& path) {
 
 void run_as_mpi_rank(const TrainOptions& options) {
   // Whatever is wrong is said once: by the job, with all ranks stopped.
+  bool stopped = false;
   const auto body = [&](Fabric& fabric) {
     const Config config = read_config(options.config, options.settings);
     DISTCA_CHECK_INPUT(options.ranks == 0 || options.ranks == fabric.world_size(),
@@ -64,6 +69,7 @@ void run_as_mpi_rank(const TrainOptions& options) {
     set_compute_threads(config, mpi_ranks_here());
     if (fabric.rank() == 0) check_summary_path(options.json);
     const RunSummary summary = run_training(fabric, read_inputs(config));
+    stopped = summary.stopped;
     if (fabric.rank() == 0) write_summary(summary, options.json);
   };
   FabricOptions fabric_options;
@@ -73,7 +79,7 @@ void run_as_mpi_rank(const TrainOptions& options) {
     // The body meets it again, and the job reports it.
   }
   const int code = run_mpi_rank(fabric_options, body);
-  if (code != 0) std::exit(code);
+  if (code != 0 || stopped) std::exit(code != 0 ? code : kStopped);
 }
 
 void train(const TrainOptions& options) {
@@ -82,6 +88,7 @@ void train(const TrainOptions& options) {
     return;
   }
   DISTCA_CHECK_INPUT(!options.config.empty(), "train needs --config FILE.toml");
+  catch_stop_signal();
   if (launched_by_mpi()) return run_as_mpi_rank(options);
   const Config config = read_config(options.config, options.settings);
   check_summary_path(options.json);
@@ -96,6 +103,7 @@ void train(const TrainOptions& options) {
     if (fabric.rank() == 0) summary = of_rank;
   });
   write_summary(summary, options.json);
+  if (summary.stopped) std::exit(kStopped);
 }
 
 }  // namespace

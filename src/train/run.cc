@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "attend/attention_kernel.h"
@@ -12,6 +13,7 @@
 #include "train/indexed_dataset.h"
 #include "train/metrics.h"
 #include "train/outputs.h"
+#include "train/stop_signal.h"
 
 namespace distca {
 namespace {
@@ -57,9 +59,16 @@ class Reporter {
   std::optional<MetricsFile> metrics_;
 };
 
-bool checkpoint_is_due(const Config& config, int64_t steps_done) {
+/// Whether any rank was told to stop. Every rank calls it.
+bool should_stop(Fabric& fabric) {
+  double stop = stop_was_signalled() ? 1 : 0;
+  fabric.all_reduce(std::span<double>(&stop, 1), ReduceOp::kMax, "whether to stop");
+  return stop > 0;
+}
+
+bool checkpoint_is_due(const Config& config, int64_t steps_done, bool stopped) {
   if (config.checkpoint.dir.empty()) return false;
-  const bool last = steps_done == config.train.steps;
+  const bool last = stopped || steps_done == config.train.steps;
   return last || (config.checkpoint.every > 0 && steps_done % config.checkpoint.every == 0);
 }
 
@@ -183,18 +192,24 @@ RunSummary run_training(Fabric& fabric, const RunInputs& inputs) {
              config.train.steps);
   }
   std::optional<Reporter> reporter;
-  while (trainer.next_step() < config.train.steps) {
+  while (trainer.next_step() < config.train.steps && !summary.stopped) {
     const StepMetrics metrics = next_step(trainer, summary.checkpoint);
     add_step(summary, metrics);
     if (fabric.rank() == 0) {
       if (!reporter) reporter.emplace(inputs, summary.first_step);
       reporter->report(metrics);
     }
-    if (checkpoint_is_due(config, metrics.step + 1)) {
+    summary.stopped = should_stop(fabric) && metrics.step + 1 < config.train.steps;
+    if (checkpoint_is_due(config, metrics.step + 1, summary.stopped)) {
       const bool writes = fabric.rank() == 0;
       summary.checkpoint = writes ? write_checkpoint(config, trainer, summary.checkpoint)
                                   : checkpoint_folder(config.checkpoint, metrics.step + 1);
     }
+  }
+  reporter.reset();
+  if (summary.stopped && fabric.rank() == 0) {
+    log_warning("stopped by SIGTERM after step {} of {}; {}", trainer.next_step(), config.train.steps,
+                last_good(summary.checkpoint));
   }
   return summary;
 }

@@ -24,13 +24,15 @@ struct RunSummary {
   double load_max_over_mean = 0, load_max_over_mean_none = 0;
   double bytes = 0, wait_s = 0;
   std::string checkpoint;  // the newest; empty where there is none
+  bool stopped = false;    // by a signal, before the last step
 
   std::string json() const;
 };
 
-/// Runs to the last step. Every rank calls it; nothing is written before all of the input was checked. Throws
-/// InputError for wrong input, and Error for a run that can't go on, with the last good checkpoint named.
-/// Returns what it did.
+/// Runs to the last step, or to the end of the step in which any rank got a stop signal, with a checkpoint
+/// where the configuration has a folder for it. Every rank calls it; nothing is written before all of the
+/// input was checked. Throws InputError for wrong input, and Error for a run that can't go on, with the last
+/// good checkpoint named. Returns what it did.
 RunSummary run_training(Fabric& fabric, const RunInputs& inputs);
 
 }  // namespace distca

@@ -149,3 +149,28 @@ def test_explicit_checkpoint_is_gone_back_to(runs, whole):
     folder = runs.checkpoints / "step-00000004"
     runs.must_run(f"checkpoint.resume={folder}", "checkpoint.keep=0")
     assert runs.losses() == whole.losses()
+
+
+def stop(command):
+    """Runs it, sends SIGTERM after its first step; its exit code and last line."""
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    last = process.communicate()[1].splitlines()[-1]
+    return process.returncode, last
+
+
+def test_sigterm_ends_the_run_after_its_step_with_a_checkpoint(runs, tmp_path_factory):
+    settings = ("train.steps=60", "checkpoint.every=0", "checkpoint.resume=latest")
+    other = Runs(runs.program, tmp_path_factory.mktemp("uninterrupted"))
+    other.must_run(*settings)
+    code, last = stop(runs.command(*settings))
+    assert code == 143 and "stopped by SIGTERM after step" in last
+    assert runs.latest() is not None and runs.latest().name in last
+    runs.must_run(*settings)
+    assert runs.losses() == other.losses()
+
+
+def test_sigterm_without_a_folder_for_checkpoints(runs):
+    code, last = stop(runs.command("train.steps=1000", "checkpoint.dir=", "checkpoint.every=0"))
+    assert code == 143 and "there is no earlier checkpoint" in last
