@@ -180,7 +180,7 @@ void BatchStream::restore_state(std::string_view text, const std::string& origin
     }
   } catch (const Json::exception&) {
     throw InputError(
-        format("{}: damaged: a part of the data stream's state is missing or of the wrong type", origin));
+        format("{}: not the state of a data stream: a part is missing or of the wrong type", origin));
   }
   DISTCA_CHECK_INPUT(state.step >= 0 && state.epoch >= 0 && state.next >= 0 &&
                          state.next <= source_.documents && state.next_token >= 0 &&
