@@ -15,6 +15,8 @@ int64_t scaled(int64_t tokens, double scale) {
 }
 
 int64_t integer(const Json& value, const std::string& place) {
+  const bool beyond = value.is_number() && value.get<double>() >= 0x1p63;
+  DISTCA_CHECK_INPUT(!beyond, "{} is {}: too large a number", place, value.dump());
   DISTCA_CHECK_INPUT(value.is_number_integer(), "{}: {} is not a whole number", place, value.dump());
   return value.get<int64_t>();
 }

@@ -40,7 +40,7 @@ FinishTimes finish_times(int64_t total_load, int32_t servers, const std::vector<
   times.best = best_finish(static_cast<double>(total_load), all_speeds, all_ci);
   for (size_t r = 0; r < count; ++r) {
     const double load = all_speeds[r] * (times.best * (1 + tolerance) - all_ci[r]);
-    times.capacity.push_back(static_cast<int64_t>(std::floor(std::max(0.0, load))));
+    times.capacity.push_back(static_cast<int64_t>(std::floor(std::clamp(load, 0.0, 0x1p62))));
   }
   return times;
 }

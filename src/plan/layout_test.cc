@@ -89,6 +89,9 @@ TEST(Documents, ErrorsNameTheFileAndThePlace) {
   EXPECT_THAT(error(R"({"doc_lengths": [[1], [12]], "tokens_per_chunk": 10})"),
               HasSubstr("document 1 of chunk 1 ends at row 22, beyond the 2 chunks of 10 tokens"));
   EXPECT_THAT(error(R"({"doc_lengths": [[9999999999]]})"), HasSubstr("at most"));
+  EXPECT_THAT(error(R"({"doc_lengths": [[9223372036854775809]]})"),
+              HasSubstr("[0][0] is 9223372036854775809"));
+  EXPECT_THAT(error(R"({"doc_lengths": [[18446744073709551615]]})"), HasSubstr("is 18446744073709551615"));
 }
 
 }  // namespace

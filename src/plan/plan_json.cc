@@ -13,6 +13,8 @@ std::vector<int64_t> numbers(const Json& list, const std::string& place, int64_t
   std::vector<int64_t> values;
   values.reserve(list.size());
   for (const Json& value : list) {
+    DISTCA_CHECK_INPUT(!value.is_number() || value.get<double>() < 0x1p63, "{}: {} is too large a number",
+                       place, value.dump());
     DISTCA_CHECK_INPUT(value.is_number_integer(), "{}: {} is not a whole number", place, value.dump());
     values.push_back(value.get<int64_t>());
   }

@@ -1,5 +1,6 @@
 #include "plan/policy.h"
 
+#include <cmath>
 #include <utility>
 
 #include "base/check.h"
@@ -11,16 +12,35 @@
 namespace distca {
 namespace {
 
+constexpr int64_t kMaxServers = 1'000'000;
+
 constexpr std::pair<const char*, Policy> kNames[] = {{"none", Policy::kNone},
                                                      {"cad", Policy::kCad},
                                                      {"wlb", Policy::kWlb},
                                                      {"cp", Policy::kCp},
                                                      {"cp-seq", Policy::kCpSeq}};
 
+void check_scalars(const PlanOptions& options) {
+  DISTCA_CHECK_INPUT(options.tolerance >= 0 && options.tolerance <= 1,
+                     "a tolerance of {} is not between 0 and 1", options.tolerance);
+  DISTCA_CHECK_INPUT(options.min_gain >= 0 && std::isfinite(options.min_gain),
+                     "a least gain of {}: it must be finite and not negative", options.min_gain);
+  DISTCA_CHECK_INPUT(options.dedicated >= 0, "{} dedicated servers: it can't be negative", options.dedicated);
+  DISTCA_CHECK_INPUT(options.kv_row_limit >= 0, "a limit of {} K/V rows is negative; 0 is no limit",
+                     options.kv_row_limit);
+  DISTCA_CHECK_INPUT(options.byte_limit >= 0, "a limit of {} bytes is negative; 0 is no limit",
+                     options.byte_limit);
+  DISTCA_CHECK_INPUT(options.search_moves >= 0, "{} search moves: it can't be negative",
+                     options.search_moves);
+  DISTCA_CHECK_INPUT(options.cp >= 1, "a context-parallel group of {} ranks: at least 1 is needed",
+                     options.cp);
+}
+
 void check(const Layout& layout, const PlanOptions& options) {
+  check_scalars(options);
   const int64_t servers = int64_t{layout.ranks} + options.dedicated;
-  DISTCA_CHECK_INPUT(options.tolerance >= 0, "tolerance {} is negative", options.tolerance);
-  DISTCA_CHECK_INPUT(options.dedicated >= 0, "{} dedicated servers", options.dedicated);
+  DISTCA_CHECK_INPUT(servers <= kMaxServers, "{} ranks and {} dedicated servers: at most {} can be planned",
+                     layout.ranks, options.dedicated, kMaxServers);
   DISTCA_CHECK_INPUT(options.speeds.empty() || static_cast<int64_t>(options.speeds.size()) == servers,
                      "{} speeds for {} servers: give one a server, dedicated ones included",
                      options.speeds.size(), servers);
@@ -33,10 +53,12 @@ void check(const Layout& layout, const PlanOptions& options) {
   DISTCA_CHECK_INPUT(all_pairs < 0x1p61, "documents with {} pairs of tokens are more than can be counted",
                      all_pairs);
   for (const double speed : options.speeds) {
-    DISTCA_CHECK_INPUT(speed > 0 && speed < 1e9, "a server's speed is {}: it must be above 0", speed);
+    DISTCA_CHECK_INPUT(speed >= 1e-9 && speed <= 1e9,
+                       "a server's speed is {}: it must be finite, from 1e-9 to 1e9", speed);
   }
   for (const double ci : options.ci) {
-    DISTCA_CHECK_INPUT(ci >= 0 && ci < 1e18, "a server's CI time is {}: it can't be negative", ci);
+    DISTCA_CHECK_INPUT(ci >= 0 && ci < 1e18,
+                       "a server's CI time is {}: it must be finite, not negative and below 1e18", ci);
   }
 }
 

@@ -33,15 +33,15 @@ enum class LayoutKind {
 struct PlanOptions {
   Policy policy = Policy::kCad;
   LayoutKind layout = LayoutKind::kFixed;
-  double tolerance = 0.02;  // a server may finish this much after the best common finish time
-  TaskCost cost;            // of tasks: padded pairs, or picoseconds
+  double tolerance = 0.02;  // a server may finish this much after the best common finish time; 0 to 1
+  TaskCost cost{};          // of tasks: padded pairs, or picoseconds
   RowBytes bytes = row_bytes({});
-  int32_t dedicated = 0;       // servers without a home, numbered after the ranks
-  std::vector<double> speeds;  // of each server, relative; empty: all 1
-  std::vector<double> ci;      // each server's other work in the unit of loads; empty: none
-  int64_t kv_row_limit = 0;    // K/V rows a server may hold, its own included; 0: no limit
-  int64_t byte_limit = 0;      // bytes a server may send, and receive; 0: no limit
-  double min_gain = 0;         // least load moved per byte sent; 0: any
+  int32_t dedicated = 0;         // servers without a home, numbered after the ranks; 1,000,000 with these
+  std::vector<double> speeds{};  // of each server, relative; empty: all 1
+  std::vector<double> ci{};      // each server's other work in the unit of loads; empty: none
+  int64_t kv_row_limit = 0;      // K/V rows a server may hold, its own included; 0: no limit
+  int64_t byte_limit = 0;        // bytes a server may send, and receive; 0: no limit
+  double min_gain = 0;           // least load moved per byte sent; 0: any
   int64_t search_moves = 5000;
   int32_t cp = 1;  // ranks of a context-parallel group: wlb, cp, cp-seq
 };
@@ -49,6 +49,8 @@ struct PlanOptions {
 /// A plan, and why it falls short of its tolerance where it does.
 struct PlanResult {
   Plan plan;
+  // No server finishes after (1 + tolerance) of the best common time. At tolerance 0 that is exact, and
+  // seldom: tasks can't be cut finer than tiles, and a server may be above by one tile a task.
   bool within_tolerance = true;
   std::vector<std::string> shortfalls;  // "server 3 finishes at 1.07 of the best common time: …"
   int64_t cost_before_search = 0;       // plan/search.h's cost; the search never raises it

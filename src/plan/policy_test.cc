@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
+#include <limits>
 #include <numeric>
 
 #include "base/check.h"
@@ -64,8 +66,34 @@ TEST(Policy, OptionsThatContradictTheLayoutAreInputErrors) {
   EXPECT_THROW(make_plan(layout, options), InputError);
   options.speeds.clear();
   EXPECT_THROW(make_plan(pack_in_order(std::vector<int64_t>(4, 1 << 30), 2), {}), InputError);
-  options.tolerance = -1;
-  EXPECT_THROW(make_plan(layout, options), InputError);
+}
+
+TEST(Policy, OptionsOutOfRangeAreInputErrorsThatNameThem) {
+  const double infinite = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  const std::pair<PlanOptions, const char*> wrong[] = {
+      {{.tolerance = -1}, "tolerance of -1"},
+      {{.tolerance = 1.5}, "between 0 and 1"},
+      {{.tolerance = nan}, "tolerance of nan"},
+      {{.dedicated = -1}, "-1 dedicated"},
+      {{.dedicated = 2'000'000}, "at most 1000000"},
+      {{.speeds = {1, infinite, 1}}, "finite"},
+      {{.speeds = {1, 1e-300, 1}}, "from 1e-9"},
+      {{.ci = {0, infinite, 0}}, "finite"},
+      {{.kv_row_limit = -1}, "-1 K/V rows"},
+      {{.byte_limit = -1}, "-1 bytes"},
+      {{.min_gain = infinite}, "finite"},
+      {{.min_gain = -1}, "not negative"},
+      {{.search_moves = -1}, "-1 search moves"},
+      {{.cp = 0}, "at least 1"},
+  };
+  for (const auto& [options, words] : wrong) {
+    try {
+      make_plan(pack_in_order({250}, 3), options);
+      ADD_FAILURE() << "no error says " << words;
+    } catch (const InputError& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr(words));
+    }
+  }
 }
 
 }  // namespace

@@ -68,8 +68,8 @@ void report_finish(const PlanOptions& options, PlanReport& report) {
 }
 
 std::optional<double> bound_of(const Layout& layout, const PlanOptions& options, int32_t servers) {
-  const bool fixed = options.policy == Policy::kNone || options.policy == Policy::kCad;
-  if (!fixed || options.layout != LayoutKind::kFixed || options.cost.in_seconds()) return std::nullopt;
+  if (options.policy != Policy::kCad || options.layout != LayoutKind::kFixed || options.cost.in_seconds())
+    return std::nullopt;
   const std::vector<int64_t> loads = costs_of_servers(home_tasks(layout), servers, {});
   const int64_t total = std::accumulate(loads.begin(), loads.end(), int64_t{0});
   const FinishTimes times = finish_times(total, servers, options.speeds, options.ci, options.tolerance);

@@ -151,11 +151,8 @@ std::string why_short(const Draft& draft, int32_t server, int64_t over) {
 
 void report_shortfalls(Draft& draft, PlanResult& result) {
   const PlanOptions& options = draft.options();
-  std::vector<int64_t> tasks(draft.servers().size(), 0);
-  for (const Task& task : result.plan.tasks) ++tasks[static_cast<size_t>(task.server)];
   for (int32_t i = 0; i < result.plan.servers; ++i) {
-    const int64_t tiles = options.tolerance > 0 ? 0 : tasks[static_cast<size_t>(i)];
-    const int64_t over = draft.excess(i, 0) - (tiles > 0 ? options.cost.of_tiles(tiles) : 0);
+    const int64_t over = draft.excess(i, 0);
     if (over <= 0) continue;
     const auto at = static_cast<size_t>(i);
     const double finish =

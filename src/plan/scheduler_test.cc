@@ -130,7 +130,7 @@ TEST(Scheduler, TwoThousandRandomCasesAreCoveredOnceAndEven) {
       }
       ASSERT_LE(static_cast<double>(loads[r]), allowed[r] + 128.0 * 128 * static_cast<double>(tasks[r]) + 1)
           << "server " << r;
-      if (result.within_tolerance && c.options.tolerance > 0)
+      if (result.within_tolerance)
         ASSERT_LE(static_cast<double>(loads[r]), allowed[r] * (1 + 1e-9) + 1) << "server " << r;
     }
     ASSERT_EQ(result.within_tolerance, result.shortfalls.empty());
@@ -215,7 +215,7 @@ TEST(Scheduler, LoadsKeepEveryToleranceAndBytesFallWithIt) {
       options.tolerance = tolerance;
       const PlanResult result = schedule(layout, options);
       const std::vector<int64_t> loads = checked_loads(result);
-      EXPECT_TRUE(result.within_tolerance);
+      EXPECT_EQ(result.within_tolerance, max_over_mean(loads) <= 1 + tolerance);
       if (tolerance > 0) EXPECT_LE(max_over_mean(loads), 1 + tolerance);
       if (tolerance >= 0.01) EXPECT_LE(max_over_mean(pairs_of_servers(result.plan)), 1 + tolerance);
       std::vector<int64_t> tasks(loads.size(), 0);
@@ -259,6 +259,15 @@ TEST(Scheduler, MoreServersThanTilesIsReportedServerByServer) {
   checked_loads(result);
   EXPECT_FALSE(result.within_tolerance);
   EXPECT_THAT(result.shortfalls, testing::Contains(testing::HasSubstr("can't be cut finer than tiles")));
+}
+
+TEST(Scheduler, WithoutToleranceAPlanThatIsNotEvenSaysSo) {
+  const PlanOptions exact{.tolerance = 0};
+  const PlanResult uneven = schedule(pack_documents({{{21, 259, 199}, {10, 2, 51, 301}}, 479}), exact);
+  EXPECT_GT(max_over_mean(checked_loads(uneven)), 1);
+  EXPECT_FALSE(uneven.within_tolerance);
+  EXPECT_THAT(uneven.shortfalls, testing::ElementsAre(testing::HasSubstr("can't be cut finer than tiles")));
+  EXPECT_TRUE(schedule(pack_documents({{{256}, {256}}, 256}), exact).within_tolerance);
 }
 
 TEST(Scheduler, NothingToDoIsAPlanToo) {

@@ -70,7 +70,7 @@ def test_the_report_is_what_the_dump_says(run_program, docs, tmp_path, policy, l
     assert report["digest"] == dump["digest"]
     if policy == "cad":
         assert report["within_tolerance"] and report["pairs"]["padded_max_over_mean"] <= 1.02
-    assert (report["bytes"]["lower_bound"] is not None) == (policy in ("cad", "none") and layout == "fixed")
+    assert (report["bytes"]["lower_bound"] is not None) == (policy == "cad" and layout == "fixed")
 
 
 def test_unequal_servers_finish_together(run_program, docs, tmp_path):
