@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include "base/check.h"
@@ -69,7 +70,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), temporary_(path_ + ".tmp") {
   file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  DISTCA_CHECK(file_ >= 0, "{}: can't be created: {}", temporary_, reason());
+  DISTCA_CHECK(file_ >= 0, "{}: can't be created: {}", path_, reason());
 }
 
 AtomicFile::~AtomicFile() {
@@ -113,7 +114,28 @@ void AtomicFile::commit() {
   sync_folder_of(path_);
 }
 
+void check_can_write(const std::string& path) {
+  struct stat status {};
+  DISTCA_CHECK_INPUT(!path.empty(), "an output's path is empty");
+  if (::stat(path.c_str(), &status) == 0) {
+    DISTCA_CHECK_INPUT(!S_ISDIR(status.st_mode), "{}: can't be written: it is a folder", path);
+    if (!S_ISREG(status.st_mode)) return;
+  }
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  const std::string folder = parent.empty() ? "." : parent.string();
+  const bool usable = ::stat(folder.c_str(), &status) == 0 && ::access(folder.c_str(), W_OK) == 0;
+  DISTCA_CHECK_INPUT(usable, "{}: can't be written: its folder {}: {}", path, folder, reason());
+  DISTCA_CHECK_INPUT(S_ISDIR(status.st_mode), "{}: can't be written: {} is no folder", path, folder);
+}
+
 void write_file_atomically(const std::string& path, std::string_view text) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    std::ofstream device(path, std::ios::binary);
+    device << text << std::flush;
+    DISTCA_CHECK(device.good(), "{}: can't be written: {}", path, reason());
+    return;
+  }
   AtomicFile file(path);
   file.write(text);
   file.commit();

@@ -54,7 +54,11 @@ class AtomicFile {
   int64_t written_ = 0;
 };
 
-/// `text` as the whole of a file.
+/// Throws InputError that names the path and the reason unless a file can be written there: its folder must
+/// exist and be writable. For outputs, before the work that they are to hold.
+void check_can_write(const std::string& path);
+
+/// `text` as the whole of a file; devices and pipes are written as they are.
 void write_file_atomically(const std::string& path, std::string_view text);
 
 }  // namespace distca

@@ -86,5 +86,21 @@ TEST_F(File, WhatCantBeOpenedOrCreatedIsNamed) {
   EXPECT_THROW(AtomicFile(path("no/such/folder")), Error);
 }
 
+TEST_F(File, AnOutputIsRefusedBeforeWorkStartsWhereItCantBeWritten) {
+  check_can_write(path("a"));
+  check_can_write("/dev/null");
+  EXPECT_EQ(files(), 0U);
+  EXPECT_THROW(check_can_write(""), InputError);
+  EXPECT_THROW(check_can_write(folder_.string()), InputError);
+  EXPECT_THROW(check_can_write(path("no/such/folder")), InputError);
+  write_file_atomically(path("a"), "file");
+  EXPECT_THROW(check_can_write(path("a/b")), InputError);
+}
+
+TEST_F(File, ADeviceStaysADevice) {
+  write_file_atomically("/dev/null", "gone");
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+}
+
 }  // namespace
 }  // namespace distca

@@ -1,8 +1,11 @@
 #include "base/json.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cinttypes>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 
@@ -34,8 +37,10 @@ Json parse_json(std::string_view text, const std::string& origin) {
 }
 
 std::string read_text(const std::string& path) {
+  std::error_code unknown;
+  DISTCA_CHECK_INPUT(!std::filesystem::is_directory(path, unknown), "{}: is a folder, not a file", path);
   std::ifstream in(path, std::ios::binary);
-  DISTCA_CHECK_INPUT(in.good(), "{}: can't be opened", path);
+  DISTCA_CHECK_INPUT(in.good(), "{}: can't be opened: {}", path, std::strerror(errno));
   std::ostringstream text;
   text << in.rdbuf();
   DISTCA_CHECK_INPUT(!in.bad(), "{}: can't be read", path);
@@ -55,7 +60,7 @@ void write_json(const Json& value, const std::string& path, int indent) {
   }
   std::ofstream out(path, std::ios::binary);
   out << text << std::flush;
-  DISTCA_CHECK(out.good(), "{}: can't be written", path);
+  DISTCA_CHECK(out.good(), "{}: can't be written: {}", path, std::strerror(errno));
 }
 
 std::string hex_digest(uint64_t digest) {

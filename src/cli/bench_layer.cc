@@ -44,10 +44,11 @@ Plan plan_of(const Options& options, const RowBytes& bytes) {
   const Layout layout = batch_of(options);
   if (!options.plan_file.empty()) {
     Plan plan = load_plan(options.plan_file);
-    DISTCA_CHECK_INPUT(plan.layout.doc_lengths == layout.doc_lengths && plan.layout.ranks == layout.ranks,
-                       "{}: a plan for another batch: {} documents on {} ranks; the batch has {} on {}",
-                       options.plan_file, plan.layout.doc_lengths.size(), plan.layout.ranks,
-                       layout.doc_lengths.size(), layout.ranks);
+    try {
+      check_same_documents(plan, layout);
+    } catch (const InputError& error) {
+      throw InputError(options.plan_file + ": " + error.what());
+    }
     return plan;
   }
   PlanOptions planning;

@@ -1,13 +1,16 @@
 // `distca plan`
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "base/check.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "cli/commands.h"
 #include "cli/documents_options.h"
+#include "cli/plan_numbers.h"
 #include "cli/plan_output.h"
 #include "model/config.h"
 #include "plan/exchange.h"
@@ -25,7 +28,7 @@ struct PlanCommand {
   int32_t ranks = 8;
   int64_t tokens = 65536, step = 0;
   std::string model = "llama-8b", policy = "cad", layout = "fixed", profile;
-  std::string json, dump, picture;
+  std::string json, dump, picture, speeds, ci;
   bool compare = false;
   int32_t ranks_per_node = 8;
   PlanOptions options;
@@ -39,7 +42,13 @@ Layout step_of_dataset(const PlanCommand& command) {
   inputs.nano_batches = 1;
   inputs.context = command.tokens;
   inputs.split_documents = true;
-  BatchStream stream(token_source(dataset), inputs);
+  const TokenSource source = token_source(dataset);
+  BatchStream stream(source, inputs);
+  const LongDocuments split = find_long_documents(source, inputs.context);
+  if (split.count > 0) {
+    log_warning("{}: {} documents longer than the step's {} tokens are split into {}", source.name,
+                split.count, inputs.context, split.parts);
+  }
   GlobalBatch batch = stream.next();
   for (int64_t step = 0; step < command.step; ++step) batch = stream.next();
   const int64_t rows = (command.tokens + command.ranks - 1) / command.ranks;
@@ -63,13 +72,19 @@ PlanOptions options_of(const PlanCommand& command, Links& links) {
   const LayerHeads heads = heads_of(command.model);
   options.bytes = row_bytes(heads);
   options.policy = policy_named(command.policy);
+  options.speeds = parse_numbers("--speeds", command.speeds);
+  options.ci = parse_numbers("--ci", command.ci);
   DISTCA_CHECK_INPUT(command.layout == "fixed" || command.layout == "free",
                      "layout '{}' is neither fixed nor free", command.layout);
   options.layout = command.layout == "free" ? LayoutKind::kFree : LayoutKind::kFixed;
   if (command.profile.empty()) return options;
   const Profile profile = Profile::read(command.profile);
   options.cost = TaskCost(profile.attention(heads, "forward"));
-  for (double& seconds : options.ci) seconds *= 1e12;
+  for (double& seconds : options.ci) {
+    DISTCA_CHECK_INPUT(seconds >= 0 && seconds < 1e6, "--ci '{}': {} is not from 0 to 1e6 seconds",
+                       command.ci, seconds);
+    seconds *= 1e12;
+  }
   options.min_gain *= 1e12;
   links = profile.links();
   return options;
@@ -91,7 +106,37 @@ std::vector<PlanReport> compare(const Layout& layout, const PlanOptions& options
   return reports;
 }
 
+/// Where files go: each to a path of its own that can be written, at most one of them to standard output.
+void check_outputs(const PlanCommand& command) {
+  std::vector<std::pair<std::string, std::string>> taken;
+  const auto take = [&](const char* option, const std::string& path) {
+    if (path.empty()) return;
+    const std::string place =
+        path == "-" ? path : std::filesystem::absolute(path).lexically_normal().string();
+    for (const auto& [other, used] : taken)
+      DISTCA_CHECK_INPUT(place != used, "{} and {} are both {}: give each a path of its own", other, option,
+                         path);
+    taken.emplace_back(option, place);
+  };
+  take("--docs", command.documents.docs);
+  take("--profile", command.profile);
+  const std::pair<const char*, const std::string&> outputs[] = {
+      {"--json", command.json}, {"--dump", command.dump}, {"--picture", command.picture}};
+  for (const auto& [option, path] : outputs) {
+    take(option, path);
+    if (!path.empty() && path != "-") check_can_write(path);
+  }
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  if (path.empty()) return;
+  if (path != "-") return write_file_atomically(path, text);
+  std::fputs(text.c_str(), stdout);
+  DISTCA_CHECK(std::fflush(stdout) == 0, "standard output can't be written");
+}
+
 void run(const PlanCommand& command) {
+  check_outputs(command);
   const Layout layout = layout_of(command);
   Links links;
   const PlanOptions options = options_of(command, links);
@@ -109,19 +154,15 @@ void run(const PlanCommand& command) {
       entries.back()["exchange_s"] = exchange_seconds(report.traffic, links, command.ranks_per_node);
     }
   }
-  const bool quiet = command.json == "-" || command.dump == "-";
+  const bool quiet = command.json == "-" || command.dump == "-" || command.picture == "-";
   if (!quiet) print_reports(layout, reports);
-  if (!command.json.empty()) write_json(command.compare ? Json(entries) : entries.front(), command.json);
-  if (command.dump == "-") {
-    std::printf("%s\n", dump_plan(result.plan).c_str());
-  } else if (!command.dump.empty()) {
-    write_file_atomically(command.dump, dump_plan(result.plan) + "\n");
-  }
+  write_text(command.json, (command.compare ? Json(entries) : entries.front()).dump(2) + "\n");
+  if (!command.dump.empty()) write_text(command.dump, dump_plan(result.plan) + "\n");
   if (!command.picture.empty()) {
     const auto chosen = std::find_if(reports.begin(), reports.end(), [&](const PlanReport& report) {
       return report.digest == result.plan.digest();
     });
-    write_file_atomically(command.picture, plan_picture(*chosen, make_exchange(result.plan), options.bytes));
+    write_text(command.picture, plan_picture(*chosen, make_exchange(result.plan), options.bytes));
   }
 }
 
@@ -129,19 +170,32 @@ void add_batch_options(CLI::App& app, PlanCommand& command) {
   add_documents_options(app, command.documents);
   auto* dataset = app.add_option("--dataset", command.dataset,
                                  "prefix of a Megatron .bin/.idx pair: one step's documents");
-  dataset->excludes("--docs")->excludes("--distribution");
-  app.add_option("--ranks", command.ranks, "ranks for --dataset")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str()
-      ->needs(dataset);
-  app.add_option("--tokens", command.tokens, "tokens of a step of --dataset, over all ranks")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str()
-      ->needs(dataset);
+  dataset->excludes("--docs")->excludes("--distribution")->excludes("--scale");
+  auto* ranks = app.add_option("--ranks", command.ranks, "ranks for --dataset; --chunks says the same");
+  ranks->check(whole_number(1, 1'000'000))->capture_default_str()->needs(dataset);
+  auto* tokens = app.add_option("--tokens", command.tokens,
+                                "tokens of a step of --dataset, over all ranks; or give --tokens-per-chunk");
+  tokens->check(whole_number(1, int64_t{1} << 40))->capture_default_str()->needs(dataset);
   app.add_option("--step", command.step, "which step of --dataset")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole_number(0, 1'000'000))
       ->capture_default_str()
       ->needs(dataset);
+  CLI::Option* drawn = app.get_option("--distribution");
+  for (const auto& [name, other] : {std::pair("--chunks", ranks), std::pair("--tokens-per-chunk", tokens)}) {
+    CLI::Option* option = app.get_option(name);
+    option->remove_needs(drawn);
+    option->excludes(other);
+  }
+}
+
+/// --chunks and --tokens-per-chunk as a data set's ranks and tokens.
+void take_chunks(const CLI::App& app, PlanCommand& command) {
+  const bool chunks = app.count("--chunks") > 0, tokens = app.count("--tokens-per-chunk") > 0;
+  DISTCA_CHECK_INPUT(
+      !command.dataset.empty() || !command.documents.distribution.empty() || !(chunks || tokens),
+      "{} goes with --distribution or --dataset", chunks ? "--chunks" : "--tokens-per-chunk");
+  if (chunks) command.ranks = command.documents.chunks;
+  if (tokens) command.tokens = command.documents.tokens_per_chunk * command.ranks;
 }
 
 void add_planning_options(CLI::App& app, PlanCommand& command) {
@@ -152,7 +206,7 @@ void add_planning_options(CLI::App& app, PlanCommand& command) {
   app.add_option("--layout", command.layout, "fixed, or free: documents may change rank")
       ->capture_default_str();
   app.add_option("--tolerance", options.tolerance,
-                 "how much later than the best common time a server may finish")
+                 "how much later than the best common time a server may finish, 0 to 1")
       ->capture_default_str();
   app.add_option("--min-gain", options.min_gain,
                  "least load moved per byte: pairs, or seconds with a profile");
@@ -160,13 +214,22 @@ void add_planning_options(CLI::App& app, PlanCommand& command) {
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->capture_default_str();
   app.add_option("--profile", command.profile, "measured times: loads are seconds");
-  app.add_option("--speeds", options.speeds, "A,B,…: each server's speed")->delimiter(',');
-  app.add_option("--ci", options.ci, "A,B,…: each server's other work, in the unit of loads")->delimiter(',');
+  app.add_option("--speeds", command.speeds, "A,B,…: each server's speed");
+  app.add_option("--ci", command.ci, "A,B,…: each server's other work, in the unit of loads");
   app.add_option("--dedicated", options.dedicated, "servers that are home to no tokens")
+      ->check(whole_number(0, 1'000'000))
       ->capture_default_str();
-  app.add_option("--cp", options.cp, "ranks of a group, for wlb, cp and cp-seq")->capture_default_str();
-  app.add_option("--max-kv-rows", options.kv_row_limit, "K/V rows a server may hold, its own included");
-  app.add_option("--max-bytes", options.byte_limit, "bytes a server may send, and receive, in one layer");
+  app.add_option("--cp", options.cp, "ranks of a group, for wlb, cp and cp-seq")
+      ->check(whole_number(1, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--max-kv-rows", options.kv_row_limit,
+                 "K/V rows a server may hold, its own included; 0: no limit")
+      ->check(whole_number(0, INT64_MAX))
+      ->capture_default_str();
+  app.add_option("--max-bytes", options.byte_limit,
+                 "bytes a server may send, and receive, in one layer; 0: no limit")
+      ->check(whole_number(0, INT64_MAX))
+      ->capture_default_str();
   app.add_option("--ranks-per-node", command.ranks_per_node, "which links of a profile ranks share")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
@@ -183,8 +246,11 @@ void add_plan_command(CLI::App& program) {
   app->add_flag("--compare", command->compare, "a row for every policy");
   app->add_option("--json", command->json, "write the report; - is standard output");
   app->add_option("--dump", command->dump, "write the plan itself; - is standard output");
-  app->add_option("--picture", command->picture, "draw loads and exchanges as SVG");
-  app->callback([command] { run(*command); });
+  app->add_option("--picture", command->picture, "draw loads and exchanges as SVG; - is standard output");
+  app->callback([command, app] {
+    take_chunks(*app, *command);
+    run(*command);
+  });
 }
 
 }  // namespace distca

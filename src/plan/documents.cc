@@ -9,6 +9,8 @@
 namespace distca {
 namespace {
 
+constexpr int64_t kMaxChunkTokens = int64_t{1} << 40;
+
 int64_t scaled(int64_t tokens, double scale) {
   // 1/49 · 49 is a little below 1 in floating point.
   return scale == 1 ? tokens : static_cast<int64_t>(std::floor(static_cast<double>(tokens) * scale + 1e-9));
@@ -52,7 +54,9 @@ Documents parse_documents(std::string_view text, const std::string& origin, doub
   documents.tokens_per_chunk = longest;
   if (file.contains("tokens_per_chunk")) {
     const int64_t tokens = integer(file["tokens_per_chunk"], origin + ": tokens_per_chunk");
-    DISTCA_CHECK_INPUT(tokens >= 1, "{}: tokens_per_chunk is {}; it must be at least 1", origin, tokens);
+    DISTCA_CHECK_INPUT(tokens >= 1 && tokens <= kMaxChunkTokens,
+                       "{}: tokens_per_chunk is {}; it must be from 1 to {}", origin, tokens,
+                       kMaxChunkTokens);
     documents.tokens_per_chunk = scaled(tokens, scale);
   }
   return documents;

@@ -77,7 +77,7 @@ void Plan::sort_tasks() {
   });
 }
 
-void check_made_for(const Plan& plan, const Layout& layout) {
+void check_same_documents(const Plan& plan, const Layout& layout) {
   const Layout& made = plan.layout;
   DISTCA_CHECK_INPUT(made.doc_lengths.size() == layout.doc_lengths.size(),
                      "the plan is for another batch: it has {} documents, the batch {}",
@@ -87,6 +87,14 @@ void check_made_for(const Plan& plan, const Layout& layout) {
                        "the plan is for another batch: document {} has {} tokens there, {} in the batch", doc,
                        made.doc_lengths[doc], layout.doc_lengths[doc]);
   }
+  DISTCA_CHECK_INPUT(made.ranks == layout.ranks,
+                     "the plan is for {} ranks of {} rows, the batch lies on {} of {}", made.ranks, made.rows,
+                     layout.ranks, layout.rows);
+}
+
+void check_made_for(const Plan& plan, const Layout& layout) {
+  const Layout& made = plan.layout;
+  check_same_documents(plan, layout);
   DISTCA_CHECK_INPUT(made.ranks == layout.ranks && made.rows == layout.rows,
                      "the plan is for {} ranks of {} rows, the batch lies on {} of {}", made.ranks, made.rows,
                      layout.ranks, layout.rows);

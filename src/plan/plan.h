@@ -30,6 +30,10 @@ struct Plan {
   void sort_tasks();
 };
 
+/// Throws InputError that names the first difference unless the plan's documents and ranks are those of the
+/// layout; the documents may lie elsewhere.
+void check_same_documents(const Plan& plan, const Layout& layout);
+
 /// Throws InputError that names the first difference unless the plan was made for this very layout.
 void check_made_for(const Plan& plan, const Layout& layout);
 

@@ -110,8 +110,40 @@ def test_a_table_is_printed(run_program, docs):
     (["--distribution", "prolong", "--max-kv-rows", "1000"], "the limit is 1000"),
     (["--distribution", "prolong", "--profile", "/nowhere.json"], "/nowhere.json"),
     (["--dataset", "/nowhere"], "/nowhere"),
+    (["--distribution", "prolong", "--tolerance", "inf"], "tolerance of inf"),
+    (["--distribution", "prolong", "--seed", "-1"], "--seed"),
+    (["--distribution", "prolong", "--seed", "99999999999999999999"], "--seed"),
+    (["--distribution", "prolong", "--cp", "0"], "--cp"),
+    (["--distribution", "prolong", "--speeds", "1,,1"], "number 2 is empty"),
+    (["--distribution", "prolong", "--ci", "inf"], "finite"),
+    (["--distribution", "prolong", "--max-bytes", "-1"], "--max-bytes"),
+    (["--docs", "/tmp"], "/tmp: is a folder"),
+    (["--docs", "/nowhere.json", "--chunks", "4"], "--chunks"),
+    (["--distribution", "prolong", "--json", "-", "--dump", "-"], "--json and --dump"),
+    (["--distribution", "prolong", "--json", "/tmp/x", "--picture", "/tmp/./x"], "--json and --picture"),
+    (["--distribution", "prolong", "--dump", "/no/folder/x"], "/no/folder/x: can't be written"),
 ])
 def test_wrong_input_is_one_clear_line(run_program, arguments, words):
     done = run_program("distca", "plan", *arguments, check=False)
     assert done.returncode == 2
     assert words in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("chunks", [[[]], [[0]]])
+def test_documents_without_tokens_are_named(run_program, docs, chunks):
+    done = run_program("distca", "plan", "--docs", docs(chunks), check=False)
+    assert done.returncode == 2 and "docs.json: its documents have no tokens" in done.stderr
+
+
+def test_a_step_of_a_built_data_set_is_planned(run_program, tmp_path):
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    for i in range(12):
+        (texts / f"{i}.txt").write_text("word " * (40 + 300 * i))
+    run_program("distca", "data", "build", "--out", tmp_path / "t", texts)
+    dataset = ["--dataset", tmp_path / "t", "--step", 3]
+    report, dump = plan(run_program, tmp_path, *dataset, "--chunks", 4, "--tokens-per-chunk", 2048)
+    assert report["servers"] == 4 and dump["rows"] == 2048 and 0 < sum(dump["doc_lengths"]) <= 4 * 2048
+    assert plan(run_program, tmp_path, *dataset, "--ranks", 4, "--tokens", 8192)[1] == dump
+    done = run_program("distca", "plan", *dataset, "--chunks", 2, "--tokens-per-chunk", 256)
+    assert "split into" in done.stderr
