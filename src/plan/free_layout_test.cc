@@ -15,12 +15,6 @@
 namespace distca {
 namespace {
 
-std::vector<int64_t> lengths_of(const Documents& documents) {
-  std::vector<int64_t> lengths;
-  for (const auto& chunk : documents.chunks) lengths.insert(lengths.end(), chunk.begin(), chunk.end());
-  return lengths;
-}
-
 double max_over_mean(const std::vector<int64_t>& loads) {
   const double sum = std::accumulate(loads.begin(), loads.end(), 0.0);
   return static_cast<double>(*std::max_element(loads.begin(), loads.end())) *
@@ -86,7 +80,9 @@ TEST(FreeLayout, PiecesOfOneDocumentLieOnNeighbours) {
   int32_t before = -1;
   for (const Shard& shard : layout.shards) {
     if (shard.doc != 0) continue;
-    if (before >= 0) EXPECT_LE(std::abs(shard.home - before), 1);
+    if (before >= 0) {
+      EXPECT_LE(std::abs(shard.home - before), 1);
+    }
     before = shard.home;
   }
 }

@@ -107,36 +107,21 @@ TEST(Scheduler, TwoThousandRandomCasesAreCoveredOnceAndEven) {
 
     const std::vector<int64_t> loads = padded_pairs_of_servers(result.plan);
     const double total = std::accumulate(loads.begin(), loads.end(), 0.0);
-    auto& home = loads;
     const std::vector<double> allowed =
         allowed_loads(c.options, total, loads.size(), 1 + c.options.tolerance);
     std::vector<int64_t> tasks(loads.size(), 0);
     for (const Task& task : result.plan.tasks) ++tasks[static_cast<size_t>(task.server)];
     for (size_t r = 0; r < loads.size(); ++r) {
       // Whatever the tolerance, a server is off by no more than the grid is coarse.
-      if (static_cast<double>(loads[r]) > allowed[r] + 128.0 * 128 * static_cast<double>(tasks[r]) + 1) {
-        printf("seed %d tol %g servers %zu moves %d sp %zu ci %zu ded %d\n", (int)seed, c.options.tolerance,
-               loads.size(), (int)c.options.search_moves, c.options.speeds.size(), c.options.ci.size(),
-               c.options.dedicated);
-        for (size_t x = 0; x < loads.size(); ++x)
-          printf("%zu home %ld load %ld allowed %.0f tasks %ld\n", x, home.size() > x ? home[x] : 0, loads[x],
-                 allowed[x], tasks[x]);
-        for (auto& s : result.shortfalls) puts(s.c_str());
-        for (auto& s : c.layout.shards)
-          printf("[d%d %ld-%ld @%d] ", s.doc, s.tokens.begin, s.tokens.end, s.home);
-        puts("");
-        for (auto& t : result.plan.tasks)
-          printf("[d%d %ld-%ld k%ld-%ld @%d] ", t.doc, t.q.begin, t.q.end, t.kv.begin, t.kv.end, t.server);
-      }
       ASSERT_LE(static_cast<double>(loads[r]), allowed[r] + 128.0 * 128 * static_cast<double>(tasks[r]) + 1)
           << "server " << r;
-      if (result.within_tolerance)
+      if (result.within_tolerance) {
         ASSERT_LE(static_cast<double>(loads[r]), allowed[r] * (1 + 1e-9) + 1) << "server " << r;
+      }
     }
     ASSERT_EQ(result.within_tolerance, result.shortfalls.empty());
     short_of += !result.within_tolerance;
   }
-  std::printf("%d of 2000 cases fall short by tiles\n", short_of);
   EXPECT_LT(short_of, 1000);
 }
 
@@ -180,7 +165,9 @@ TEST(Scheduler, FinishTimesKeepTheRule) {
     const std::vector<double> allowed = allowed_loads(options, sum, loads.size(), 1.02);
     for (size_t r = 0; r < loads.size(); ++r) {
       EXPECT_LE(static_cast<double>(loads[r]), allowed[r] + 1) << r;
-      if (allowed[r] == 0) EXPECT_EQ(loads[r], 0) << r;
+      if (allowed[r] == 0) {
+        EXPECT_EQ(loads[r], 0) << r;
+      }
     }
   }
 }
@@ -216,8 +203,12 @@ TEST(Scheduler, LoadsKeepEveryToleranceAndBytesFallWithIt) {
       const PlanResult result = schedule(layout, options);
       const std::vector<int64_t> loads = checked_loads(result);
       EXPECT_EQ(result.within_tolerance, max_over_mean(loads) <= 1 + tolerance);
-      if (tolerance > 0) EXPECT_LE(max_over_mean(loads), 1 + tolerance);
-      if (tolerance >= 0.01) EXPECT_LE(max_over_mean(pairs_of_servers(result.plan)), 1 + tolerance);
+      if (tolerance > 0) {
+        EXPECT_LE(max_over_mean(loads), 1 + tolerance);
+      }
+      if (tolerance >= 0.01) {
+        EXPECT_LE(max_over_mean(pairs_of_servers(result.plan)), 1 + tolerance);
+      }
       std::vector<int64_t> tasks(loads.size(), 0);
       for (const Task& task : result.plan.tasks) ++tasks[static_cast<size_t>(task.server)];
       const int64_t mean =
