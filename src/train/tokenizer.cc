@@ -1,11 +1,17 @@
 #include "train/tokenizer.h"
 
 #ifdef DISTCA_SENTENCEPIECE
+#include <c10/util/Flags.h>
 #include <sentencepiece_processor.h>
 #endif
 
 #include "base/check.h"
 #include "base/file.h"
+
+#if defined(DISTCA_SENTENCEPIECE) && !defined(C10_USE_GFLAGS)
+C10_DECLARE_int(minloglevel);
+C10_DECLARE_bool(caffe2_use_fatal_for_enforce);
+#endif
 
 namespace distca {
 namespace {
@@ -23,6 +29,19 @@ class ByteTokenizer : public Tokenizer {
 };
 
 #ifdef DISTCA_SENTENCEPIECE
+
+#ifndef C10_USE_GFLAGS
+/// libsentencepiece and libc10 both export FLAGS_minloglevel, in the one an object of 32 bytes, in the other
+/// an int. The loader takes c10's for both, so sentencepiece's constructor writes over c10's level of
+/// logging and over its next flag, with which PyTorch aborts the program where it should throw. Libraries
+/// are initialised before the program: here both flags get their defaults back. SentencePiece keeps the
+/// level it goes by elsewhere.
+[[maybe_unused]] const bool kFlagsRestored = [] {
+  FLAGS_minloglevel = 0;
+  FLAGS_caffe2_use_fatal_for_enforce = false;
+  return true;
+}();
+#endif
 
 class SentencePieceTokenizer : public Tokenizer {
  public:
