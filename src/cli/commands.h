@@ -8,6 +8,8 @@ class App;
 
 namespace distca {
 
+inline constexpr const char* kVersion = "distca 0.1.0";
+
 void add_data_command(CLI::App& program);
 void add_bench_command(CLI::App& program);
 void add_profile_command(CLI::App& program);

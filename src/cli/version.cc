@@ -7,7 +7,7 @@
 namespace distca {
 
 void add_version_command(CLI::App& program) {
-  program.add_subcommand("version", "print the version")->callback([] { std::puts("distca 0.1.0"); });
+  program.add_subcommand("version", "print the version")->callback([] { std::puts(kVersion); });
 }
 
 }  // namespace distca

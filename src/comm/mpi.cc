@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/message.h"
 #include "comm/mpi_engine.h"
 #include "comm/reduce.h"
 #include "comm/report.h"
@@ -246,7 +247,7 @@ int run_mpi_rank(const FabricOptions& options, const std::function<void(Fabric&)
   } catch (const InputError& error) {
     engine->end_job(error.what(), true);
   } catch (const std::exception& error) {
-    engine->end_job(error.what(), false);
+    engine->end_job(message_of(error), false);
   } catch (...) {
     engine->end_job("an exception that is no std::exception", false);
   }

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/message.h"
 #include "comm/reduce.h"
 #include "comm/thread_group.h"
 
@@ -191,7 +192,7 @@ void run_rank(const std::shared_ptr<ThreadGroup>& group, int32_t rank,
   } catch (const InputError& error) {
     fail(error.what(), true);
   } catch (const std::exception& error) {
-    fail(error.what(), false);
+    fail(message_of(error), false);
   } catch (...) {
     fail("an exception that is no std::exception", false);
   }
