@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,10 +22,14 @@ struct ClusterFlags {
   std::string config, profile;
   std::vector<std::string> set;
   Settings flags;
-  int64_t tokens_per_gpu = 0;
+  std::optional<int64_t> tokens_per_gpu;
 
-  /// The file or the defaults, with --set, then the flags, then `swept` on top.
+  /// The file or the defaults, with --set, then the flags, then `swept` on top. Throws InputError that names
+  /// the option at fault.
   Config configuration(const Settings& swept = {}) const;
+
+ private:
+  int64_t tokens_of(const Settings& settings) const;
 };
 
 /// `flags` must outlive the command.

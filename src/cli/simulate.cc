@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "cli/cluster_flags.h"
 #include "cli/commands.h"
+#include "cli/output_path.h"
 #include "cli/simulate_setup.h"
 #include "sim/recorded_report.h"
 #include "sim/report_page.h"
@@ -105,36 +106,55 @@ SweptKey parse_sweep(const std::string& text) {
   return swept;
 }
 
-/// Every combination of the swept keys' values, the last key changing fastest.
-void simulate_sweep(const SimulateOptions& options) {
-  std::vector<SweptKey> keys;
+/// A combination of the swept keys' values.
+struct SweptPoint {
+  Settings settings;
+  Json values = Json::object();  // by the options' names
+  std::string title;
+};
+
+/// Every combination, the last key changing fastest.
+std::vector<SweptPoint> points_of(const std::vector<SweptKey>& keys) {
   size_t combinations = 1;
-  for (const std::string& text : options.sweep) {
-    keys.push_back(parse_sweep(text));
-    combinations *= keys.back().values.size();
-  }
-  Json all = Json::array();
+  for (const SweptKey& key : keys) combinations *= key.values.size();
+  std::vector<SweptPoint> points(combinations);
   for (size_t i = 0; i < combinations; ++i) {
-    Settings settings;
-    Json point = Json::object();
-    std::string title;
     size_t rest = i;
     for (size_t k = keys.size(); k-- > 0;) {
       const std::string& value = keys[k].values[rest % keys[k].values.size()];
       rest /= keys[k].values.size();
-      settings[keys[k].key] = value;
-      point[keys[k].name] = value;
-      title = keys[k].name + "=" + value + " " + title;
+      points[i].settings[keys[k].key] = value;
+      points[i].values[keys[k].name] = value;
+      points[i].title = keys[k].name + "=" + value + " " + points[i].title;
     }
-    const Study study = simulate_one(options, settings);
+  }
+  return points;
+}
+
+void simulate_sweep(const SimulateOptions& options) {
+  std::vector<SweptKey> keys;
+  for (const std::string& text : options.sweep) keys.push_back(parse_sweep(text));
+  std::vector<SweptPoint> points = points_of(keys);
+  for (const SweptPoint& point :
+       points) {  // what is wrong with the last is said before the first is simulated
+    const Config config = options.cluster.configuration(point.settings);
+    policy_choices(cluster_setup(config), config, options.policies);
+  }
+  Json all = Json::array();
+  for (SweptPoint& point : points) {
+    const Study study = simulate_one(options, point.settings);
     if (options.json != "-")
-      std::printf("%s== %s\n%s", i == 0 ? "" : "\n", title.c_str(), study_text(study).c_str());
-    all.push_back({{"sweep", std::move(point)}, {"study", parse_json(study_json(study), "study")}});
+      std::printf("%s== %s\n%s", all.empty() ? "" : "\n", point.title.c_str(), study_text(study).c_str());
+    all.push_back({{"sweep", std::move(point.values)}, {"study", parse_json(study_json(study), "study")}});
   }
   if (!options.json.empty()) write_json(all, options.json);
 }
 
 void simulate(const SimulateOptions& options) {
+  check_output_path("--json", options.json);
+  check_output_path("--trace", options.trace);
+  check_output_path("--report", options.report);
+  check_output_path("--fit", options.fit);
   if (!options.recorded.empty()) return simulate_recorded(options);
   if (!options.sweep.empty()) return simulate_sweep(options);
   const Study study = simulate_one(options, {});

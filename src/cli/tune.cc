@@ -3,9 +3,11 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/check.h"
 #include "base/json.h"
 #include "cli/cluster_flags.h"
 #include "cli/commands.h"
+#include "cli/output_path.h"
 #include "cli/simulate_setup.h"
 #include "sim/tune.h"
 
@@ -18,6 +20,11 @@ struct TuneOptions {
 };
 
 void run_tune(const TuneOptions& options) {
+  for (const auto& [key, value] : options.cluster.flags) {
+    const bool is_chosen = key == "parallel.tp" || key == "parallel.pp" || key == "parallel.cp";
+    DISTCA_CHECK_INPUT(!is_chosen, "--{} {}: tune chooses it; leave it out", key.substr(9), value);
+  }
+  check_output_path("--json", options.json);
   const Config config = options.cluster.configuration();
   const ClusterSetup base = unchecked_setup(config);
   const auto documents = [&](const ClusterSetup& setup) { return study_documents(setup, config); };

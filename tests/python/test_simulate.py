@@ -78,12 +78,59 @@ def test_recorded_rows_are_predicted(run_program):
     (["--distribution", "./not-here.txt"], "not-here"),
     (["--sweep", "colour=red"], "colour"),
     (["--recorded", "./not-here.tsv"], "not-here"),
+    (["--set", "link.bandwidth=1e9"], "link.bandwidth = 1e+09: not modelled"),
+    (["--set", "attention.layout=free"], "--policy cad-free"),
+    (["--set", "attention.policy=none"], "--policy"),
+    (["--set", "attention.graphs=true"], "attention.graphs"),
+    (["--set", "parallel.speeds=[1]"], "parallel.speeds"),
+    (["--set", "parallel.schedule=1f1b"], "parallel.schedule"),
+    (["--set", "model.dtype=float64"], "model.dtype"),
+    (["--set", "train.lr=1"], "train.lr doesn't enter a simulation"),
+    (["--tokens-per-gpu", -3], "--tokens-per-gpu -3: at least 1"),
+    (["--tokens-per-gpu", 0], "--tokens-per-gpu 0: at least 1"),
+    (["--tokens-per-gpu", 2**62], "--tokens-per-gpu 4611686018427387904: too many"),
+    (["--tokens-per-gpu", 32768, "--tokens", 2097152], "give one"),
+    (["--gpus", 0], "--gpus 0: at least 1"),
+    (["--gpus", -3], "--gpus -3: at least 1"),
+    (["--gpus", "abc"], '--gpus abc: takes an integer, not the text "abc"'),
+    (["--overlap", "foo"], "--overlap foo: is none of: pingpong"),
+    (["--set", "cluster.gpus=0"], "cluster.gpus is 0"),
+    (["--sweep", "gpus=64,abc"], "--sweep gpus=abc: takes an integer"),
+    (["--sweep", "gpus=64,60"], "60 gpus"),
+    (["--json", "/not-here/study.json"], "--json /not-here/study.json: there is no folder /not-here"),
+    (["--trace", "."], "--trace .: is a folder"),
+    (["--report", "/not-here/page.html"], "--report"),
+    (["--recorded", "t.tsv", "--fit", "/not-here/profile.json"], "--fit"),
 ])
 def test_wrong_input_is_one_line(run_program, arguments, message):
     done = run_program("distca", "simulate", *arguments, check=False)
     assert done.returncode == 2, done.stderr
     assert done.stderr.count("\n") == 1 and message in done.stderr
     assert done.stdout == ""
+
+
+def test_a_file_for_the_trainer_serves_the_simulator_too(run_program, tmp_path):
+    config = tmp_path / "run.toml"
+    config.write_text('[model]\nconfig = "llama-8b"\ndtype = "bfloat16"\n[train]\ntokens_per_batch = 1048576\nlr = 0.01\n'
+                      '[data]\ncontext = 131072\n[parallel]\ntp = 8\nthreads = 2\nrecompute = "selective"\n'
+                      '[cluster]\ngpus = 32\ndistribution = "prolong"\nsamples = 1\n[checkpoint]\ndir = "c"\n')
+    run_program("distca", "simulate", "--config", config, "--policy", "cad")
+    done = run_program("distca", "simulate", "--config", config, "--tokens-per-gpu", 65536, "--policy", "cad", "--json", "-")
+    assert json.loads(done.stdout)["setup"]["tokens"] == 32 * 65536
+    config.write_text(config.read_text() + "[link]\nnode_bandwidth = 1.0\n")
+    done = run_program("distca", "simulate", "--config", config, check=False)
+    assert done.returncode == 2 and "link.node_bandwidth = 1: not modelled" in done.stderr
+
+
+def test_tune_refuses_what_it_chooses(run_program):
+    done = run_program("distca", "tune", "--tp", 4, check=False)
+    assert done.returncode == 2 and "--tp 4: tune chooses it" in done.stderr
+
+
+def test_help_shows_the_defaults(run_program):
+    text = run_program("distca", "simulate", "--help").stdout
+    for option, default in [("--gpus", "64"), ("--model", "llama-8b"), ("--tolerance", "0.02"), ("--overlap", "pingpong")]:
+        assert f"{option} TEXT={default}" in text
 
 
 def test_a_document_longer_than_the_context_is_named(run_program, tmp_path):
