@@ -6,8 +6,9 @@
 
 namespace distca {
 
-/// Throws InputError that names `option` when the folder of `path` isn't there or can't be written, or when
-/// `path` is itself a folder. "" (no output) and "-" (standard output) pass.
-void check_output_path(const std::string& option, const std::string& path);
+/// Throws InputError that names `option` when a file can't be made at `path`: see train/outputs.h. "" (no
+/// output) and
+/// "-" (standard output) pass.
+void check_command_output(const std::string& option, const std::string& path);
 
 }  // namespace distca

@@ -151,10 +151,10 @@ void simulate_sweep(const SimulateOptions& options) {
 }
 
 void simulate(const SimulateOptions& options) {
-  check_output_path("--json", options.json);
-  check_output_path("--trace", options.trace);
-  check_output_path("--report", options.report);
-  check_output_path("--fit", options.fit);
+  check_command_output("--json", options.json);
+  check_command_output("--trace", options.trace);
+  check_command_output("--report", options.report);
+  check_command_output("--fit", options.fit);
   if (!options.recorded.empty()) return simulate_recorded(options);
   if (!options.sweep.empty()) return simulate_sweep(options);
   const Study study = simulate_one(options, {});

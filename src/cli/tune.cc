@@ -24,7 +24,7 @@ void run_tune(const TuneOptions& options) {
     const bool is_chosen = key == "parallel.tp" || key == "parallel.pp" || key == "parallel.cp";
     DISTCA_CHECK_INPUT(!is_chosen, "--{} {}: tune chooses it; leave it out", key.substr(9), value);
   }
-  check_output_path("--json", options.json);
+  check_command_output("--json", options.json);
   const Config config = options.cluster.configuration();
   const ClusterSetup base = unchecked_setup(config);
   const auto documents = [&](const ClusterSetup& setup) { return study_documents(setup, config); };

@@ -97,8 +97,8 @@ def test_recorded_rows_are_predicted(run_program):
     (["--set", "cluster.gpus=0"], "cluster.gpus is 0"),
     (["--sweep", "gpus=64,abc"], "--sweep gpus=abc: takes an integer"),
     (["--sweep", "gpus=64,60"], "60 gpus"),
-    (["--json", "/not-here/study.json"], "--json /not-here/study.json: there is no folder /not-here"),
-    (["--trace", "."], "--trace .: is a folder"),
+    (["--json", "/not-here/study.json"], "--json = \"/not-here/study.json\": there is no folder /not-here"),
+    (["--trace", "."], "--trace = \".\": is a folder"),
     (["--report", "/not-here/page.html"], "--report"),
     (["--recorded", "t.tsv", "--fit", "/not-here/profile.json"], "--fit"),
 ])
