@@ -35,13 +35,13 @@ class Job:
     """A running job of four ranks and what it has printed."""
 
     def __init__(self, program, fault, timeout_s):
-        self.output = tempfile.TemporaryFile("w+")
+        # Written through one open file and read through another: a position they shared would let a read move a write.
+        self.output = tempfile.NamedTemporaryFile("ab")
         self.process = subprocess.Popen([*LAUNCHER, program, fault, str(timeout_s)], stdout=self.output,
                                         stderr=self.output)
 
     def text(self):
-        self.output.seek(0)
-        return self.output.read()
+        return pathlib.Path(self.output.name).read_text()
 
     def pids(self):
         """The ranks' process ids by rank, once all four are at work."""
