@@ -72,7 +72,8 @@ void run(const std::string& folder, const std::string& batch, const std::string&
   loss.backward();
 
   std::vector<NamedTensor> results = {{"logits", logits(model, x)}, {"loss", loss}};
-  for (const auto& [name, tensor] : model.named()) results.push_back({"grad." + name, tensor.grad()});
+  for (const auto& [name, tensor, sharding] : model.named())
+    results.push_back({"grad." + name, tensor.grad()});
   save_tensors(out, results);
 }
 
@@ -89,7 +90,9 @@ void main_of(const std::vector<std::string>& words) {
   } else {
     DISTCA_CHECK_INPUT(command == "copy", "{} is no command", command);
     const LlamaParameters model = load(folder, dtype_of(words[3]));
-    save_llama(second, model.config, model.named(), std::stoll(words[4]));
+    std::vector<NamedTensor> tensors = model.named();  // kept in float32 for bfloat16
+    for (NamedTensor& each : tensors) each.tensor = each.tensor.to(model.dtype);
+    save_llama(second, model.config, tensors, std::stoll(words[4]));
   }
 }
 

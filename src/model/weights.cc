@@ -77,20 +77,20 @@ Found find(const std::vector<SafetensorsFile>& files, const std::string& name) {
 void load_from(const std::vector<SafetensorsFile>& files, const std::string& path,
                const std::vector<NamedTensor>& tensors) {
   const at::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : tensors) {
+  for (const auto& [name, tensor, sharding] : tensors) {
     const Found found = find(files, name);
+    const std::vector<int64_t> shape = sharding.whole_shape(tensor.sizes());
     DISTCA_CHECK_INPUT(found.entry != nullptr, "{}: tensor '{}' of shape {} is missing", path, name,
-                       show(tensor.sizes()));
-    DISTCA_CHECK_INPUT(tensor.sizes() == at::IntArrayRef(found.entry->shape),
-                       "{}: tensor '{}' has shape {} where {} is needed", found.file->path(), name,
-                       show(found.entry->shape), show(tensor.sizes()));
+                       show(shape));
+    DISTCA_CHECK_INPUT(shape == found.entry->shape, "{}: tensor '{}' has shape {} where {} is needed",
+                       found.file->path(), name, show(found.entry->shape), show(shape));
     const at::Tensor stored = read_tensor(*found.file, *found.entry);
     DISTCA_CHECK_INPUT(stored.scalar_type() == tensor.scalar_type() ||
                            (stored.is_floating_point() && tensor.is_floating_point()),
                        "{}: tensor '{}' is of type {} where {} is needed", found.file->path(), name,
                        type_name(stored.scalar_type()).config_name,
                        type_name(tensor.scalar_type()).config_name);
-    tensor.copy_(stored);
+    tensor.copy_(sharding.slice_of(stored));
   }
 }
 
@@ -158,7 +158,7 @@ void save_shards(const fs::path& folder, const std::vector<std::vector<NamedTens
 void save_tensors(const std::string& path, const std::vector<NamedTensor>& tensors,
                   const SafetensorsMetadata& metadata) {
   std::vector<SafetensorsEntry> entries;
-  for (const auto& [name, tensor] : tensors) {
+  for (const auto& [name, tensor, sharding] : tensors) {
     entries.push_back({name, type_name(tensor.scalar_type()).name, tensor.sizes().vec(), 0, 0});
   }
   SafetensorsWriter writer(path, std::move(entries), metadata);

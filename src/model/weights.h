@@ -10,15 +10,15 @@
 
 namespace distca {
 
-/// Writes `tensors`, from any device, to one file that appears whole or not at all. Throws Error with the
-/// system's reason when it can't.
+/// Writes `tensors` as they are, from any device, to one file that appears whole or not at all. Throws Error
+/// with the system's reason when it can't.
 void save_tensors(const std::string& path, const std::vector<NamedTensor>& tensors,
                   const SafetensorsMetadata& metadata = {});
 
-/// Copies into each of `tensors`, in place, what the files of open_safetensors(path) hold under its name,
-/// converting between floating types. Tensors of the files that aren't asked for are left alone. Throws
-/// InputError that names a tensor that is missing, has another shape (with both shapes) or isn't of a
-/// floating type where that is needed.
+/// Copies into each of `tensors`, in place, what the files of open_safetensors(path) hold under its name, or
+/// its slice of that, converting between floating types. Tensors of the files that aren't asked for are left
+/// alone. Throws InputError that names a tensor that is missing, has another shape (with both shapes) or
+/// isn't of a floating type where that is needed.
 void load_tensors(const std::string& path, const std::vector<NamedTensor>& tensors);
 
 /// Fills the part from a whole model's weights: a .safetensors file, a model.safetensors.index.json, or a

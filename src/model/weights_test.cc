@@ -107,11 +107,12 @@ TEST_F(Weights, AStageTakesItsLayersFromTheWholeModel) {
 }
 
 TEST_F(Weights, FloatingTypesAreConverted) {
-  const LlamaParameters model = random(at::kBFloat16);
-  save_llama(path("m"), config_, model.named());
+  std::vector<NamedTensor> tensors = random().named();
+  for (NamedTensor& each : tensors) each.tensor = each.tensor.to(at::kBFloat16);
+  save_llama(path("m"), config_, tensors);
   LlamaParameters loaded = make(at::kDouble);
   load_llama(loaded, path("m"));
-  EXPECT_TRUE(loaded.lm_head.equal(model.lm_head.to(at::kDouble)));
+  EXPECT_TRUE(loaded.lm_head.equal(tensors.back().tensor.to(at::kDouble)));
 }
 
 TEST_F(Weights, MissingExtraAndMisshapenTensorsAreNamedWithTheirShapes) {

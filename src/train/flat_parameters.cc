@@ -17,7 +17,7 @@ FlatParameters flatten(LlamaParameters model) {
   FlatParameters flat;
   const std::vector<NamedTensor> named = model.named();
   int64_t elements = 0;
-  for (const auto& [name, tensor] : named) {
+  for (const auto& [name, tensor, sharding] : named) {
     flat.entries.push_back({name, tensor.sizes().vec(), 0, tensor.numel()});
     elements += tensor.numel();
     if (tensor.dim() > 1) flat.decayed += tensor.numel();
