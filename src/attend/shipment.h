@@ -13,7 +13,7 @@
 namespace distca {
 
 /// What one rank sent, computed and waited for. Seconds of pack, attend and merge are thread CPU time; waits
-/// are wall time.
+/// go by the fabric's clock.
 struct AttentionStats {
   struct Sent {
     std::string kind;  // "forward/q", "backward/dk", …
@@ -55,6 +55,7 @@ class Shipment {
   AttentionStats& stats_;
   std::vector<Item> items_;
   std::vector<ExchangePart> parts_;
+  Fabric* fabric_ = nullptr;
   std::unique_ptr<Pending> pending_;
 };
 

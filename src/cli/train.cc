@@ -40,7 +40,37 @@ int mpi_ranks_here() {
   return text == nullptr ? 0 : std::atoi(text);
 }
 
+/// Throws InputError for keys of [link] that are given, under MPI.
+void check_links_not_given(const Config& config) {
+  for (const auto& [key, place] : config.places) {
+    DISTCA_CHECK_INPUT(key.rfind("link.", 0) != 0,
+                       "{}: {} is for ranks that are threads; MPI ranks have the links of their machines",
+                       place, key);
+  }
+}
+
+FabricOptions fabric_options(const Config& config) {
+  FabricOptions options;
+  options.timeout_s = config.parallel.timeout;
+  LinkOptions& link = options.link;
+  if (config.link.clock == "virtual") link.clock = LinkOptions::Clock::kVirtual;
+  link.latency = config.link.latency;
+  link.bandwidth = config.link.bandwidth;
+  link.node_latency = config.link.node_latency;
+  link.node_bandwidth = config.link.node_bandwidth;
+  link.ranks_per_node = config.link.ranks_per_node;
+  return options;
+}
+
 void set_compute_threads(const Config& config, int ranks_here) {
+  if (config.link.clock == "virtual") {
+    DISTCA_CHECK_INPUT(
+        config.parallel.threads <= 1,
+        "{}parallel.threads = {}: link.clock = \"virtual\" counts the CPU time of a rank's one "
+        "thread; leave it out",
+        at_key(config, "parallel.threads"), config.parallel.threads);
+    return at::set_num_threads(1);
+  }
   const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   const int share = std::max(1, cores / std::max(1, ranks_here));
   at::set_num_threads(config.parallel.threads > 0 ? static_cast<int>(config.parallel.threads) : share);
@@ -66,19 +96,20 @@ void run_as_mpi_rank(const TrainOptions& options) {
     DISTCA_CHECK_INPUT(options.ranks == 0 || options.ranks == fabric.world_size(),
                        "--ranks {} contradicts the {} ranks of the MPI job", options.ranks,
                        fabric.world_size());
+    check_links_not_given(config);
     set_compute_threads(config, mpi_ranks_here());
     if (fabric.rank() == 0) check_summary_path(options.json);
     const RunSummary summary = run_training(fabric, read_inputs(config));
     stopped = summary.stopped;
     if (fabric.rank() == 0) write_summary(summary, options.json);
   };
-  FabricOptions fabric_options;
+  FabricOptions fabric;
   try {
-    fabric_options.timeout_s = read_config(options.config, options.settings).parallel.timeout;
+    fabric.timeout_s = read_config(options.config, options.settings).parallel.timeout;
   } catch (const InputError&) {
     // The body meets it again, and the job reports it.
   }
-  const int code = run_mpi_rank(fabric_options, body);
+  const int code = run_mpi_rank(fabric, body);
   if (code != 0 || stopped) std::exit(code != 0 ? code : kStopped);
 }
 
@@ -95,10 +126,8 @@ void train(const TrainOptions& options) {
   const RunInputs inputs = read_inputs(config);
   const int32_t ranks = std::max(1, options.ranks);
   set_compute_threads(config, ranks);
-  FabricOptions fabric_options;
-  fabric_options.timeout_s = config.parallel.timeout;
   RunSummary summary;
-  run_thread_ranks(ranks, fabric_options, [&](Fabric& fabric) {
+  run_thread_ranks(ranks, fabric_options(config), [&](Fabric& fabric) {
     const RunSummary of_rank = run_training(fabric, inputs);
     if (fabric.rank() == 0) summary = of_rank;
   });

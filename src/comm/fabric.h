@@ -64,6 +64,9 @@ class Fabric {
   virtual int32_t world_size() const = 0;
   /// "threads", "mpi", "nccl".
   virtual std::string kind() const = 0;
+  /// Seconds on this rank's clock: wall_seconds(), or the rank's virtual clock where the fabric has one.
+  /// Every time that is reported of a rank is a difference of two of these. Called by the rank's own thread.
+  virtual double now();
 
   /// Starts an all-to-all of several buffers at once. It progresses while the caller computes.
   virtual std::unique_ptr<Pending> all_to_all(std::vector<ExchangePart> parts, std::string name) = 0;
@@ -92,8 +95,22 @@ class Fabric {
   }
 };
 
+/// What a message costs, for ranks that are threads. `kWall`: waits end when that much wall time has passed,
+/// of which none needs a core. `kVirtual`: every rank has a clock of its own, which goes by the CPU time that
+/// its thread spends outside the fabric; a wait moves it on to the arrival of what was waited for, and takes
+/// no longer than the copies do. comm/link_model.h and comm/rank_clock.h say what is promised.
+struct LinkOptions {
+  enum class Clock { kWall, kVirtual };
+  Clock clock = Clock::kWall;
+  double latency = 0, bandwidth = 0;            // inside a node: seconds; bytes/s of a rank, 0: unlimited
+  double node_latency = 0, node_bandwidth = 0;  // between nodes: seconds; bytes/s of a node, 0: unlimited
+  int64_t ranks_per_node = 0;                   // 0: all are one node
+  int32_t cores = 0;  // ranks that may compute at once (virtual clock); 0: as many as this machine's cores
+};
+
 struct FabricOptions {
-  double timeout_s = 60;  // of every wait
+  double timeout_s = 60;  // of every wait, in wall time
+  LinkOptions link = {};
 };
 
 }  // namespace distca

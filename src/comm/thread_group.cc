@@ -77,6 +77,52 @@ std::shared_ptr<ThreadOperation> ThreadGroup::enter(int32_t rank, Key key, std::
   return operation;
 }
 
+void ThreadGroup::begin_phase(ThreadOperation& operation, size_t index) {
+  ThreadCall& call = *operation.calls[index];
+  const size_t members = operation.members.size(), phase = call.transfers.size();
+  // Each begins with its neighbour, so that not all queue at the same receiver.
+  std::vector<size_t> peers;
+  std::vector<std::pair<int32_t, int64_t>> messages;
+  for (size_t step = 1; step < members; ++step) {
+    const size_t peer = (index + step) % members;
+    if (call.phases[phase][peer] == kNoMessage) continue;
+    peers.push_back(peer);
+    messages.push_back({world_ranks[operation.members[peer]], call.phases[phase][peer]});
+  }
+  const auto posted = job->post(world_ranks[operation.members[index]], messages);
+  call.transfers.emplace_back(members);
+  for (size_t i = 0; i < peers.size(); ++i) {
+    call.transfers[phase][peers[i]] = posted[i];
+    if (phase > 0) job->wake(messages[i].first);
+  }
+}
+
+std::vector<const Transfer*> ThreadGroup::transfers_of(const ThreadOperation& operation, size_t index,
+                                                       size_t phase) {
+  std::vector<const Transfer*> out;
+  for (size_t peer = 0; peer < operation.calls.size(); ++peer) {
+    if (peer == index || !operation.calls[peer]) continue;
+    const auto &to = operation.calls[index]->transfers, &from = operation.calls[peer]->transfers;
+    if (to[phase][peer]) out.push_back(to[phase][peer].get());
+    if (from.size() > phase && from[phase][index]) out.push_back(from[phase][index].get());
+  }
+  return out;
+}
+
+void ThreadGroup::finish_phase(ThreadJob::Lock& lock, const ThreadOperation& operation, size_t index) {
+  const ThreadCall& call = *operation.calls[index];
+  const int32_t rank = world_ranks[operation.members[index]];
+  const size_t phase = call.transfers.size() - 1;
+  const auto missing = [&] {
+    return select(operation, [&](const ThreadCall* theirs, int32_t) {
+      return theirs->transfers.size() <= phase && theirs->phases[phase][index] != kNoMessage;
+    });
+  };
+  job->block(
+      lock, rank, call.name, [&] { return missing().empty(); }, missing);
+  job->wait_for(lock, rank, call.name, transfers_of(operation, index, phase));
+}
+
 void ThreadGroup::check_pair(int32_t sender, const ThreadCall& sends, int32_t receiver,
                              const ThreadCall& receives) const {
   for (size_t part = 0; part < sends.parts.size(); ++part) {
@@ -136,7 +182,11 @@ void ThreadGroup::wait_for_exchange(ThreadJob::Lock& lock, const ThreadOperation
   job->block(
       lock, world_ranks[rank], call->name, [&] { return call->open_count == 0 || is_lost(operation, *call); },
       [&] { return select(operation, open); });
-  if (call->open_count == 0) return;
+  if (call->open_count == 0) {
+    if (job->has_links())
+      job->wait_for(lock, world_ranks[rank], call->name, transfers_of(operation, rank, 0));
+    return;
+  }
   const auto lost = [&](const ThreadCall* theirs, int32_t peer) {
     return call->open[peer] && theirs && theirs->dropped;
   };
@@ -167,6 +217,9 @@ void ThreadGroup::run(int32_t rank, Key key, ThreadCall details,
   const auto call = std::make_shared<ThreadCall>(std::move(details));
   ThreadJob::Lock lock = job->lock();
   const std::shared_ptr<ThreadOperation> operation = enter(rank, key, call);
+  const size_t index =
+      std::find(operation->members.begin(), operation->members.end(), rank) - operation->members.begin();
+  if (!call->phases.empty()) begin_phase(*operation, index);
   Guard guard{[&] { give_up(lock, *operation, rank, *call); }};
   wait_for_members(lock, *operation, rank, *call,
                    [](const ThreadCall* theirs) { return theirs && !theirs->given_up; });
@@ -187,6 +240,10 @@ void ThreadGroup::run(int32_t rank, Key key, ThreadCall details,
   if (++operation->finished == static_cast<int32_t>(operation->members.size())) wake_members(*operation);
   wait_for_members(lock, *operation, rank, *call, [](const ThreadCall* theirs) { return theirs->finished; });
   guard.armed = false;
+  for (size_t phase = 0; phase < call->phases.size(); ++phase) {
+    if (phase > 0) begin_phase(*operation, index);
+    finish_phase(lock, *operation, index);
+  }
 }
 
 void ThreadGroup::give_up(ThreadJob::Lock& lock, const ThreadOperation& operation, int32_t rank,

@@ -3,6 +3,11 @@
 // from another's buffer: of an exchange, whoever of two peers calls last; of a collective, each member once
 // all have called.
 //
+// Where messages take time, a call also says what it sends over the links, in one phase or two (all_reduce:
+// slices to those who sum them, sums to all). Each rank posts its messages of a phase when its clock is
+// there, and is done with a phase when those for it have come and its own have left; memory may have been
+// copied before.
+//
 // Everything here is guarded by the job's lock, except the copies. A rank that copies is counted as a user of
 // the calls whose memory it touches, and a call that is given up (its wait threw, or its Pending was
 // destroyed) waits for its users before its buffers may go.
@@ -18,6 +23,10 @@ namespace distca {
 
 class ThreadGroup;
 
+/// Bytes of one phase by member; kNoMessage where none goes. What stands for the rank itself doesn't count.
+using PhaseBytes = std::vector<int64_t>;
+inline constexpr int64_t kNoMessage = -1;
+
 /// One rank's part in an operation.
 struct ThreadCall {
   std::string name;
@@ -26,6 +35,10 @@ struct ThreadCall {
   void* out = nullptr;
   std::vector<ExchangePart> parts;  // of an exchange
   int32_t color = 0;                // of a split
+  std::vector<PhaseBytes> phases;   // as many on all members; none where messages take no time
+
+  /// By phase, those that have begun, and member; null where no message goes.
+  std::vector<std::vector<std::shared_ptr<Transfer>>> transfers;
 
   std::vector<int64_t> send_bytes, receive_bytes;  // of an exchange, as bytes_by_peer gives them
   std::vector<char> open;                          // of an exchange, by peer: bytes still to be copied
@@ -57,6 +70,16 @@ class ThreadGroup {
   /// Enters the call of `rank` into its operation, which is made when this is the first call. Throws Error
   /// when a rank has failed or another member's call doesn't match. Lock held.
   std::shared_ptr<ThreadOperation> enter(int32_t rank, Key key, std::shared_ptr<ThreadCall> call);
+
+  /// Posts the messages of the next phase of member `index`. Lock held.
+  void begin_phase(ThreadOperation& operation, size_t index);
+
+  /// Waits until member `index` is done with its last phase.
+  void finish_phase(ThreadJob::Lock& lock, const ThreadOperation& operation, size_t index);
+
+  /// Messages to and from member `index` in `phase`, which all members have begun.
+  static std::vector<const Transfer*> transfers_of(const ThreadOperation& operation, size_t index,
+                                                   size_t phase);
 
   /// Copies what can be copied between the exchange `call` of `rank` and those that were entered before. Lock
   /// held on entry and return.

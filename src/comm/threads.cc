@@ -1,5 +1,6 @@
 #include "comm/threads.h"
 
+#include <algorithm>
 #include <cstring>
 #include <thread>
 
@@ -16,21 +17,36 @@ class ThreadExchange : public Pending {
       : group_(std::move(group)), operation_(std::move(operation)), rank_(rank) {}
 
   ~ThreadExchange() override {
+    const FabricCall inside(*group_->job, world_rank());
     ThreadJob::Lock lock = group_->job->lock();
     if (call().open_count > 0) group_->give_up(lock, *operation_, rank_, call());
   }
 
   void wait() override {
+    const FabricCall inside(*group_->job, world_rank());
     ThreadJob::Lock lock = group_->job->lock();
     group_->wait_for_exchange(lock, *operation_, rank_);
   }
 
+  /// Under a virtual clock wait() takes no time but the clock's, once all is copied. Those who ask again and
+  /// again let others compute.
   bool done() override {
+    const FabricCall inside(*group_->job, world_rank());
     ThreadJob::Lock lock = group_->job->lock();
-    return call().open_count == 0 || group_->job->failed() || ThreadGroup::is_lost(*operation_, call());
+    ThreadJob& job = *group_->job;
+    const bool done =
+        call().open_count == 0 ? has_arrived(job) : job.failed() || ThreadGroup::is_lost(*operation_, call());
+    if (!done) job.give_core(world_rank());
+    return done;
   }
 
  private:
+  bool has_arrived(ThreadJob& job) const {
+    if (!job.has_links() || job.has_virtual_clock() || job.failed()) return true;
+    const auto transfers = ThreadGroup::transfers_of(*operation_, rank_, 0);
+    return job.end_of(world_rank(), transfers) <= job.now(world_rank());
+  }
+  int32_t world_rank() const { return group_->world_ranks[rank_]; }
   ThreadCall& call() { return *operation_->calls[rank_]; }
 
   std::shared_ptr<ThreadGroup> group_;
@@ -46,6 +62,7 @@ class ThreadFabric : public Fabric {
   int32_t rank() const override { return rank_; }
   int32_t world_size() const override { return group_->size(); }
   std::string kind() const override { return "threads"; }
+  double now() override { return group_->job->now(group_->world_ranks[rank_]); }
 
   std::unique_ptr<Pending> all_to_all(std::vector<ExchangePart> parts, std::string name) override {
     check_parts(parts, world_size(), name);
@@ -60,10 +77,13 @@ class ThreadFabric : public Fabric {
       if (call->send_bytes[i] + call->receive_bytes[i] > 0) call->open[i % world_size()] = true;
     }
     for (char open : call->open) call->open_count += open;
+    if (group_->job->has_links()) call->phases = {bytes_to_peers(call->send_bytes)};
+    const FabricCall inside(*group_->job, group_->world_ranks[rank_]);
     std::unique_ptr<ThreadExchange> pending;  // outlives the lock, which giving it up takes
     ThreadJob::Lock lock = group_->job->lock();
     const std::shared_ptr<ThreadOperation> operation = group_->enter(rank_, next_key(), call);
     pending = std::make_unique<ThreadExchange>(group_, operation, rank_);
+    if (!call->phases.empty()) group_->begin_phase(*operation, rank_);
     group_->copy_with_earlier(lock, *operation, rank_);
     return pending;
   }
@@ -72,7 +92,14 @@ class ThreadFabric : public Fabric {
     const int64_t begin = slice_begin(count, world_size(), rank_);
     const int64_t end = slice_begin(count, world_size(), rank_ + 1);
     const std::string what = all_reduce_text(name, count, dtype, op);
-    run(name, what, nullptr, data, [&](ThreadOperation& operation) {
+    PhaseBytes slices_out = to_all(kNoMessage);
+    for (int32_t peer = 0; peer < world_size(); ++peer) {
+      const int64_t slice =
+          slice_begin(count, world_size(), peer + 1) - slice_begin(count, world_size(), peer);
+      if (slice > 0) slices_out[peer] = slice * bytes_of(dtype);
+    }
+    const PhaseBytes sums_out = to_all(slices_out[rank_]);
+    run(name, what, nullptr, data, {slices_out, sums_out}, [&](ThreadOperation& operation) {
       std::vector<char*> slices;
       for (const auto& call : operation.calls) {
         slices.push_back(static_cast<char*>(call->out) + begin * bytes_of(dtype));
@@ -86,7 +113,7 @@ class ThreadFabric : public Fabric {
   void reduce_scatter(const void* data, void* out, int64_t count, DType dtype,
                       const std::string& name) override {
     const std::string what = reduce_scatter_text(name, count, dtype);
-    run(name, what, data, out, [&](ThreadOperation& operation) {
+    run(name, what, data, out, {to_all(count * bytes_of(dtype))}, [&](ThreadOperation& operation) {
       std::vector<const void*> sources;
       for (const auto& call : operation.calls) {
         sources.push_back(static_cast<const char*>(call->data) + rank_ * count * bytes_of(dtype));
@@ -96,7 +123,7 @@ class ThreadFabric : public Fabric {
   }
 
   void all_gather(const void* data, void* out, int64_t bytes, const std::string& name) override {
-    run(name, all_gather_text(name, bytes), data, out, [&](ThreadOperation& operation) {
+    run(name, all_gather_text(name, bytes), data, out, {to_all(bytes)}, [&](ThreadOperation& operation) {
       for (int32_t peer = 0; peer < world_size(); ++peer) {
         copy(static_cast<char*>(out) + peer * bytes, operation.calls[peer]->data, bytes);
       }
@@ -105,7 +132,7 @@ class ThreadFabric : public Fabric {
 
   void broadcast(void* data, int64_t bytes, int32_t root, const std::string& name) override {
     check_peer(root, world_size(), name);
-    run(name, broadcast_text(name, bytes, root), nullptr, data,
+    run(name, broadcast_text(name, bytes, root), nullptr, data, {to_all(rank_ == root ? bytes : kNoMessage)},
         [&](ThreadOperation& operation) { copy(data, operation.calls[root]->out, bytes); });
   }
 
@@ -113,6 +140,8 @@ class ThreadFabric : public Fabric {
     check_peer(peer, world_size(), name);
     DISTCA_CHECK(peer != rank_, "rank {} sends {} to itself", group_->world_ranks[rank_], name);
     ThreadCall call = make_call(name, message_text(name, bytes), data, nullptr);
+    if (group_->job->has_links()) call.phases = {{kNoMessage, bytes}};
+    const FabricCall inside(*group_->job, group_->world_ranks[rank_]);
     group_->run(rank_, {rank_, peer, sent_[peer]++}, std::move(call), [](ThreadOperation&) {});
   }
 
@@ -120,15 +149,18 @@ class ThreadFabric : public Fabric {
     check_peer(peer, world_size(), name);
     DISTCA_CHECK(peer != rank_, "rank {} receives {} from itself", group_->world_ranks[rank_], name);
     ThreadCall call = make_call(name, message_text(name, bytes), nullptr, data);
+    if (group_->job->has_links()) call.phases = {{kNoMessage, kNoMessage}};
+    const FabricCall inside(*group_->job, group_->world_ranks[rank_]);
     group_->run(rank_, {peer, rank_, received_[peer]++}, std::move(call),
                 [&](ThreadOperation& operation) { copy(data, operation.calls[0]->data, bytes); });
   }
 
   void barrier(const std::string& name) override {
-    run(name, barrier_text(name), nullptr, nullptr, [](ThreadOperation&) {});
+    run(name, barrier_text(name), nullptr, nullptr, {to_all(0)}, [](ThreadOperation&) {});
   }
 
   void abort(const std::string& message) override {
+    const FabricCall inside(*group_->job, group_->world_ranks[rank_]);
     ThreadJob::Lock lock = group_->job->lock();
     group_->job->fail(group_->world_ranks[rank_], message, false);
   }
@@ -136,6 +168,7 @@ class ThreadFabric : public Fabric {
   std::unique_ptr<Fabric> split(int32_t color, const std::string& name) override {
     ThreadCall call = make_call(name, split_text(name), nullptr, nullptr);
     call.color = color;
+    const FabricCall inside(*group_->job, group_->world_ranks[rank_]);
     std::unique_ptr<Fabric> part;
     group_->run(rank_, next_key(), std::move(call), [&](ThreadOperation& operation) {
       std::vector<int32_t> members;
@@ -170,8 +203,23 @@ class ThreadFabric : public Fabric {
   ThreadGroup::Key next_key() { return {-1, -1, collectives_++}; }
 
   void run(const std::string& name, std::string what, const void* data, void* out,
-           const std::function<void(ThreadOperation&)>& work) {
-    group_->run(rank_, next_key(), make_call(name, std::move(what), data, out), work);
+           std::vector<PhaseBytes> phases, const std::function<void(ThreadOperation&)>& work) {
+    ThreadCall call = make_call(name, std::move(what), data, out);
+    if (group_->job->has_links()) call.phases = std::move(phases);
+    const FabricCall inside(*group_->job, group_->world_ranks[rank_]);
+    group_->run(rank_, next_key(), std::move(call), work);
+  }
+
+  PhaseBytes to_all(int64_t bytes) const { return PhaseBytes(world_size(), bytes); }
+
+  /// What an exchange with those bytes by part and peer sends to each.
+  PhaseBytes bytes_to_peers(const std::vector<int64_t>& by_part) const {
+    PhaseBytes out = to_all(kNoMessage);
+    for (size_t i = 0; i < by_part.size(); ++i) {
+      int64_t& bytes = out[i % world_size()];
+      if (by_part[i] > 0) bytes = std::max<int64_t>(bytes, 0) + by_part[i];
+    }
+    return out;
   }
 
   std::shared_ptr<ThreadGroup> group_;
@@ -186,6 +234,7 @@ void run_rank(const std::shared_ptr<ThreadGroup>& group, int32_t rank,
     ThreadJob::Lock lock = group->job->lock();
     group->job->fail(rank, message, input_error);
   };
+  group->job->leave(rank);
   try {
     ThreadFabric fabric(group, rank);
     body(fabric);
@@ -196,6 +245,8 @@ void run_rank(const std::shared_ptr<ThreadGroup>& group, int32_t rank,
   } catch (...) {
     fail("an exception that is no std::exception", false);
   }
+  group->job->enter(rank);
+  group->job->end(rank);
 }
 
 }  // namespace

@@ -173,24 +173,21 @@ void add_parallel_and_link(Table& table, Config& c) {
       .key("threads", &c.parallel.threads, "compute threads of a rank; 0: cores ÷ ranks of this machine")
       .between(0, 4096);
   table.section("link")
-      .key("clock", &c.link.clock, "transfers of the threads fabric take wall time or virtual time")
+      .key(
+          "clock", &c.link.clock,
+          "thread ranks: transfers take wall time, or every rank has a clock of its own that goes by its CPU "
+          "time, with transfers beside it")
       .choices({"wall", "virtual"})
-      .trainer_takes({"wall"})
       .key("latency", &c.link.latency, "seconds a message takes besides its bytes, inside a node")
       .least(0)
-      .not_yet()
       .key("bandwidth", &c.link.bandwidth, "bytes/s of a rank inside a node; 0: not limited")
       .least(0)
-      .not_yet()
       .key("node_latency", &c.link.node_latency, "seconds a message between nodes takes besides its bytes")
       .least(0)
-      .not_yet()
       .key("node_bandwidth", &c.link.node_bandwidth, "bytes/s of a node; 0: not limited")
       .least(0)
-      .not_yet()
       .key("ranks_per_node", &c.link.ranks_per_node, "0: all ranks are one node")
-      .least(0)
-      .not_yet();
+      .least(0);
 }
 
 void add_checkpoint_and_cluster(Table& table, Config& c) {
