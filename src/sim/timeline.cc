@@ -1,9 +1,8 @@
 #include "sim/timeline.h"
 
-#include <fmt/format.h>
-
-#include <iterator>
 #include <set>
+
+#include "base/chrome_trace.h"
 
 namespace distca {
 namespace {
@@ -37,33 +36,19 @@ const char* name_of(EventKind kind) {
 }
 
 std::string chrome_trace(const std::vector<TimelineEvent>& events) {
-  std::string text = "{\"traceEvents\": [\n";
-  auto out = std::back_inserter(text);
+  ChromeTrace trace;
   std::set<int32_t> ranks;
   for (const TimelineEvent& event : events) ranks.insert(event.rank);
   for (const int32_t rank : ranks) {
-    fmt::format_to(
-        out, R"({{"name": "process_name", "ph": "M", "pid": {0}, "args": {{"name": "rank {0}"}}}},)", rank);
-    text += '\n';
-    for (int thread = 0; thread < 3; ++thread) {
-      fmt::format_to(
-          out, R"({{"name": "thread_name", "ph": "M", "pid": {}, "tid": {}, "args": {{"name": "{}"}}}},)",
-          rank, thread, kThreadNames[thread]);
-      text += '\n';
-    }
+    trace.name_rank(rank);
+    for (int thread = 0; thread < 3; ++thread) trace.name_thread(rank, thread, kThreadNames[thread]);
   }
   for (const TimelineEvent& event : events) {
-    fmt::format_to(
-        out,
-        R"({{"name": "{}{}", "ph": "X", "pid": {}, "tid": {}, "ts": {:.3f}, "dur": {:.3f}, "args": )"
-        R"({{"layer": {}, "nano_batch": {}}}}},)",
-        name_of(event.kind), event.backward ? " backward" : "", event.rank, int{thread_of(event.kind)},
-        1e6 * event.begin, 1e6 * event.seconds, event.layer, event.part);
-    text += '\n';
+    const std::string name = std::string(name_of(event.kind)) + (event.backward ? " backward" : "");
+    const TraceArgument arguments[] = {{"layer", event.layer}, {"nano_batch", event.part}};
+    trace.add({name, event.rank, thread_of(event.kind), event.begin, event.seconds}, arguments);
   }
-  if (text.ends_with(",\n")) text.resize(text.size() - 2);
-  text += "\n]}\n";
-  return text;
+  return trace.whole();
 }
 
 }  // namespace distca

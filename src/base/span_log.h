@@ -1,0 +1,110 @@
+// What a rank did when: spans of work and of waiting on the rank's clock, for timelines and for the sums that
+// end a run. A log that is off costs a comparison where something would be recorded. Names and phases are
+// texts that live as long as the program.
+//
+//   SpanLog spans([&] { return fabric.now(); });
+//   spans.start();
+//   spans.place = {.layer = 3, .nano_batch = 1, .phase = "forward"};
+//   { const SpanTimer timer(spans, WorkKind::kAttention, "attend"); … }
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace distca {
+
+/// Context-independent layers, core attention, rows gathered for exchanges and put in order, partial results
+/// merged, exposed waits, the optimizer, messages under way, planning.
+enum class WorkKind : uint8_t {
+  kCi,
+  kAttention,
+  kPack,
+  kMerge,
+  kWait,
+  kOptimizer,
+  kCommunication,
+  kPlan,
+};
+inline constexpr size_t kWorkKinds = 8;
+
+/// "ci", "attention", "pack", "merge", "wait", "optimizer", "communication", "plan".
+const char* name_of(WorkKind kind);
+
+/// What the work is for; -1 and "" where that means nothing.
+struct WorkPlace {
+  int64_t step = -1;
+  int32_t layer = -1, nano_batch = -1, micro_batch = -1;
+  const char* phase = "";  // "forward", "backward"
+};
+
+struct WorkSpan {
+  WorkKind kind = WorkKind::kCi;
+  const char* name = "";
+  WorkPlace place;
+  double begin = 0, end = 0;  // seconds on the rank's clock
+  int64_t bytes = -1;         // sent; -1 where that means nothing
+  int32_t peer = -1;          // the one whose message came last
+};
+
+/// Used by the rank's own thread.
+class SpanLog {
+ public:
+  explicit SpanLog(std::function<double()> now) : now_(std::move(now)) {}
+
+  bool on() const { return on_; }
+  void start() { on_ = true; }
+  void stop() { on_ = false; }
+
+  double now() const { return now_(); }
+
+  /// Adds a span that ended before, at `place` or where given.
+  void add(const WorkSpan& span) {
+    if (on_) spans_.push_back(span);
+  }
+  void add(WorkKind kind, const char* name, double begin, double end) {
+    if (on_) spans_.push_back({kind, name, place, begin, end});
+  }
+
+  const std::vector<WorkSpan>& spans() const { return spans_; }
+  void clear() { spans_.clear(); }
+
+  WorkPlace place;  // of what is recorded next
+
+ private:
+  std::function<double()> now_;
+  bool on_ = false;
+  std::vector<WorkSpan> spans_;
+};
+
+/// A span from here to the end of the scope.
+class SpanTimer {
+ public:
+  /// `log` may be null: then nothing is recorded.
+  SpanTimer(SpanLog* log, WorkKind kind, const char* name)
+      : log_(log != nullptr && log->on() ? log : nullptr), kind_(kind), name_(name) {
+    if (log_ != nullptr) begin_ = log_->now();
+  }
+  ~SpanTimer() {
+    if (log_ != nullptr) log_->add(kind_, name_, begin_, log_->now());
+  }
+  SpanTimer(const SpanTimer&) = delete;
+  SpanTimer& operator=(const SpanTimer&) = delete;
+
+ private:
+  SpanLog* log_;
+  WorkKind kind_;
+  const char* name_;
+  double begin_ = 0;
+};
+
+/// Seconds by kind.
+std::array<double, kWorkKinds> seconds_by_kind(const std::vector<WorkSpan>& spans);
+
+/// The events of one rank in a Chrome trace, on the lanes compute, communication and planner; messages that
+/// are under way together get further communication lanes. `zero` is the time at which the trace begins.
+std::string trace_events(int32_t rank, const std::vector<WorkSpan>& spans, double zero);
+
+}  // namespace distca
