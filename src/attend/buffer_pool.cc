@@ -26,6 +26,23 @@ int64_t rounded(int64_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
+/// A tensor of the meta device that calls `gone` when its last reference goes.
+template <typename Gone>
+at::Tensor without_memory(at::IntArrayRef sizes, at::ScalarType dtype, Gone gone) {
+  int64_t bytes = static_cast<int64_t>(c10::elementSize(dtype));
+  for (const int64_t size : sizes) bytes *= size;
+  const auto end = [](void* context) {
+    const std::unique_ptr<Gone> gone(static_cast<Gone*>(context));
+    (*gone)(nullptr);
+  };
+  c10::DataPtr data(nullptr, new Gone(std::move(gone)), end, c10::Device(at::kMeta));
+  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, std::move(data), nullptr, /*resizable=*/false);
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::Meta), c10::scalarTypeToTypeMeta(dtype));
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  return tensor;
+}
+
 }  // namespace
 
 BufferPool::BufferPool() : state_(std::make_shared<State>()) {}
@@ -60,6 +77,7 @@ at::Tensor BufferPool::take(at::IntArrayRef sizes, at::ScalarType dtype, at::Dev
     state->bytes_in_use -= block.numel();
     state->free.emplace(std::make_pair(index, block.numel()), block);
   };
+  if (device.is_meta()) return without_memory(sizes, dtype, std::move(give_back));
   return at::from_blob(block.data_ptr(), sizes, std::move(give_back), options);
 }
 

@@ -16,7 +16,8 @@ class BufferPool {
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
 
-  /// An uninitialised contiguous tensor of these sizes. It may outlive the pool.
+  /// An uninitialised contiguous tensor of these sizes. It may outlive the pool. On the meta device it has no
+  /// memory, and counts as if it had.
   at::Tensor take(at::IntArrayRef sizes, at::ScalarType dtype, at::Device device);
 
   /// Allocations made so far, and bytes held now, in use or free.
