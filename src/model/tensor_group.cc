@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "base/clock.h"
 
 namespace distca {
 namespace {
@@ -21,9 +20,9 @@ int64_t row_bytes(const at::Tensor& rows) {
 
 void wait_for(TensorGroup& group, std::unique_ptr<Pending>& pending) {
   if (pending == nullptr) return;
-  const double begin = wall_seconds();
+  const double begin = group.fabric.now();
   pending->wait();
-  group.wait_s += wall_seconds() - begin;
+  group.wait_s += group.fabric.now() - begin;
   pending = nullptr;
 }
 
@@ -154,9 +153,9 @@ at::Tensor gather_now(TensorGroup& group, const at::Tensor& own, const std::stri
   shape.insert(shape.begin(), group.size());
   const at::Tensor all = at::empty(shape, own.options());
   const auto bytes = static_cast<int64_t>(mine.nbytes());
-  const double begin = wall_seconds();
+  const double begin = group.fabric.now();
   if (bytes > 0) group.fabric.all_gather(mine.const_data_ptr(), all.mutable_data_ptr(), bytes, name);
-  group.wait_s += wall_seconds() - begin;
+  group.wait_s += group.fabric.now() - begin;
   group.bytes += bytes * (group.size() - 1);
   return all;
 }
