@@ -8,8 +8,8 @@
 #include <limits>
 
 #include "attend/merge.h"
+#include "attend/work_timer.h"
 #include "base/check.h"
-#include "base/clock.h"
 
 namespace distca {
 
@@ -21,6 +21,10 @@ AttentionRuntime::AttentionRuntime(Fabric& fabric, const RuntimeOptions& options
   // Ranks share the cores of a machine: without this each would start a team of threads for every tensor
   // operation.
   at::set_num_threads(options.threads);
+}
+
+std::unique_ptr<Shipment> AttentionRuntime::shipment(const RankTables& tables) {
+  return std::make_unique<Shipment>(tables, pool, stats, spans, signal.get());
 }
 
 AttentionCall::AttentionCall(AttentionRuntime& runtime, BatchTables tables, const AttentionShape& shape,
@@ -60,11 +64,11 @@ void AttentionCall::dispatch_begin(const at::Tensor& q, const at::Tensor& k, con
   home_q_ = q.contiguous();
   home_k_ = k.contiguous();
   home_v_ = v.contiguous();
-  shipment_ = std::make_unique<Shipment>(tables, runtime_.pool, runtime_.stats);
+  shipment_ = runtime_.shipment(tables);
   shipment_->to_servers(tables.q, home_q_, "forward/q");
   shipment_->to_servers(tables.kv, home_k_, "forward/k");
   shipment_->to_servers(tables.kv, home_v_, "forward/v");
-  shipment_->start(runtime_.fabric, "dispatch of " + name_);
+  shipment_->start(runtime_.fabric, "dispatch", name_);
 }
 
 void AttentionCall::dispatch_end() {
@@ -82,16 +86,16 @@ void AttentionCall::attend() {
   at::Tensor lse = take({tables.o_rows + 1, shape_.heads}, sum_dtype_);
   o.select(0, tables.o_rows).zero_();
   lse.select(0, tables.o_rows).fill_(-std::numeric_limits<double>::infinity());
-  const double begin = thread_cpu_seconds();
+  WorkTimer timer(runtime_.stats.attend_s, runtime_.spans, WorkKind::kAttention, "attend");
   runtime_.kernel->forward(shape_, tables.tasks, q_, k_, v_, o, lse);
-  runtime_.stats.attend_s += thread_cpu_seconds() - begin;
+  timer.stop();
   if (!differentiable_ || runtime_.options.memory == AttentionMemory::kResend) q_ = k_ = v_ = at::Tensor();
   merge_here(o, lse);
 }
 
 void AttentionCall::merge_here(const at::Tensor& o_parts, const at::Tensor& lse_parts) {
   const MergeTable& merge = tables_.forward->server_merge;
-  const double begin = thread_cpu_seconds();
+  WorkTimer timer(runtime_.stats.merge_s, runtime_.spans, WorkKind::kMerge, "merge");
   if (merge.identity) {
     server_o_ = o_parts.narrow(0, 0, merge.rows);
     server_lse_ = lse_parts.narrow(0, 0, merge.rows);
@@ -100,20 +104,19 @@ void AttentionCall::merge_here(const at::Tensor& o_parts, const at::Tensor& lse_
     server_lse_ = take({merge.rows, shape_.heads}, sum_dtype_);
     merge_rows(merge, {o_parts, lse_parts}, server_o_, server_lse_);
   }
-  runtime_.stats.merge_s += thread_cpu_seconds() - begin;
 }
 
 void AttentionCall::collect_begin() {
   const RankTables& tables = *tables_.forward;
-  shipment_ = std::make_unique<Shipment>(tables, runtime_.pool, runtime_.stats);
+  shipment_ = runtime_.shipment(tables);
   shipment_->to_homes(tables.q, server_o_, "forward/o", 1);
   shipment_->to_homes(tables.q, server_lse_, "forward/lse", 1);
-  shipment_->start(runtime_.fabric, "collect of " + name_);
+  shipment_->start(runtime_.fabric, "collect", name_);
 }
 
 at::Tensor AttentionCall::collect_end() {
   const auto arrived = shipment_->finish();
-  const double begin = thread_cpu_seconds();
+  WorkTimer timer(runtime_.stats.merge_s, runtime_.spans, WorkKind::kMerge, "merge");
   server_o_ = server_lse_ = at::Tensor();
   const MergeTable& merge = tables_.forward->home_merge;
   arrived[0].select(0, merge.parts).zero_();
@@ -122,7 +125,6 @@ at::Tensor AttentionCall::collect_end() {
   lse_ = take({merge.rows, shape_.heads}, sum_dtype_);
   merge_rows(merge, {arrived[0], arrived[1]}, o, lse_);
   if (differentiable_) o_ = o;
-  runtime_.stats.merge_s += thread_cpu_seconds() - begin;
   return o;
 }
 
@@ -132,12 +134,12 @@ void AttentionCall::grad_collect_begin(const at::Tensor& dout) {
                name_);
   grad_taken_ = true;
   const RankTables& tables = *tables_.backward;
-  const double begin = thread_cpu_seconds();
+  WorkTimer timer(runtime_.stats.merge_s, runtime_.spans, WorkKind::kMerge, "merge");
   const at::Tensor d_o = dout.to(dtype_).contiguous();
   const at::Tensor delta = at::mul(d_o.to(sum_dtype_), o_.to(sum_dtype_)).sum(2);
   const at::Tensor row_numbers = at::stack({lse_, delta}, 1);  // (home_rows, 2, heads)
-  runtime_.stats.merge_s += thread_cpu_seconds() - begin;
-  shipment_ = std::make_unique<Shipment>(tables, runtime_.pool, runtime_.stats);
+  timer.stop();
+  shipment_ = runtime_.shipment(tables);
   shipment_->to_servers(tables.q, d_o, "backward/do");
   shipment_->to_servers(tables.q, row_numbers, "backward/lse_delta");
   if (runtime_.kernel->needs_output()) shipment_->to_servers(tables.q, o_, "backward/o");
@@ -147,7 +149,7 @@ void AttentionCall::grad_collect_begin(const at::Tensor& dout) {
     shipment_->to_servers(tables.kv, home_v_, "backward/v");
   }
   home_q_ = home_k_ = home_v_ = o_ = at::Tensor();
-  shipment_->start(runtime_.fabric, "backward dispatch of " + name_);
+  shipment_->start(runtime_.fabric, "backward dispatch", name_);
 }
 
 void AttentionCall::grad_collect_end() {
@@ -169,29 +171,27 @@ void AttentionCall::grad_attend() {
   grad_.dq = runtime_.pool.take(grad_.q.sizes(), sum_dtype_, runtime_.device);
   grad_.dk = runtime_.pool.take(grad_.k.sizes(), sum_dtype_, runtime_.device);
   grad_.dv = runtime_.pool.take(grad_.v.sizes(), sum_dtype_, runtime_.device);
-  const double begin = thread_cpu_seconds();
+  WorkTimer timer(runtime_.stats.attend_s, runtime_.spans, WorkKind::kAttention, "attend");
   runtime_.kernel->backward(shape_, tables_.backward->tasks, grad_);
-  runtime_.stats.attend_s += thread_cpu_seconds() - begin;
 }
 
 void AttentionCall::grad_dispatch_begin() {
   const RankTables& tables = *tables_.backward;
-  shipment_ = std::make_unique<Shipment>(tables, runtime_.pool, runtime_.stats);
+  shipment_ = runtime_.shipment(tables);
   shipment_->to_homes(tables.q, grad_.dq.to(dtype_), "backward/dq");
   shipment_->to_homes(tables.kv, grad_.dk.to(dtype_), "backward/dk");
   shipment_->to_homes(tables.kv, grad_.dv.to(dtype_), "backward/dv");
   grad_ = KernelBackward();
-  shipment_->start(runtime_.fabric, "backward collect of " + name_);
+  shipment_->start(runtime_.fabric, "backward collect", name_);
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> AttentionCall::grad_dispatch_end() {
   const RankTables& tables = *tables_.backward;
   const auto arrived = shipment_->finish();
   shipment_.reset();
-  const double begin = thread_cpu_seconds();
+  WorkTimer timer(runtime_.stats.merge_s, runtime_.spans, WorkKind::kMerge, "merge");
   auto grads = std::make_tuple(sum_at_home(tables.q, arrived[0]), sum_at_home(tables.kv, arrived[1]),
                                sum_at_home(tables.kv, arrived[2]));
-  runtime_.stats.merge_s += thread_cpu_seconds() - begin;
   return grads;
 }
 

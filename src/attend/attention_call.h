@@ -39,6 +39,11 @@ struct AttentionRuntime {
   std::unique_ptr<AttentionKernel> kernel;
   BufferPool pool;
   AttentionStats stats;
+  SpanLog* spans = nullptr;            // where steps are recorded; its place is the caller's to set
+  std::unique_ptr<SignalRows> signal;  // where exchanges move one byte a peer
+
+  /// An exchange by these tables.
+  std::unique_ptr<Shipment> shipment(const RankTables& tables);
 };
 
 /// Tables of a nano-batch: forward's and backward's, the same where both run by one plan.

@@ -1,9 +1,13 @@
 #include "attend/shipment.h"
 
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/zeros.h>
 
+#include <algorithm>
+#include <set>
+
+#include "attend/work_timer.h"
 #include "base/check.h"
-#include "base/clock.h"
 
 namespace distca {
 namespace {
@@ -59,55 +63,113 @@ int64_t AttentionStats::total_bytes() const {
   return total;
 }
 
-Shipment::Shipment(const RankTables& tables, BufferPool& pool, AttentionStats& stats)
-    : tables_(tables), pool_(pool), stats_(stats) {}
+at::Tensor SignalRows::take(const std::string& kind, const at::Tensor& x, int64_t rows) {
+  at::Tensor& kept = last[kind];
+  const bool fits =
+      kept.defined() && kept.scalar_type() == x.scalar_type() && row_bytes(kept) == row_bytes(x);
+  if (!fits || kept.size(0) < rows) {
+    at::Tensor more = at::zeros(with_rows(x, rows), x.options());
+    if (fits) more.narrow(0, 0, kept.size(0)).copy_(kept);
+    kept = more;
+  }
+  return kept.narrow(0, 0, rows);
+}
+
+void SignalRows::remember(const std::string& kind, const at::Tensor& rows) {
+  take(kind, rows, rows.size(0)).copy_(rows);
+}
+
+Shipment::Shipment(const RankTables& tables, BufferPool& pool, AttentionStats& stats, SpanLog* spans,
+                   SignalRows* signal)
+    : tables_(tables), pool_(pool), stats_(stats), spans_(spans), signal_(signal) {}
+
+at::Tensor Shipment::take_in(const std::string& kind, const at::Tensor& x, int64_t rows) {
+  return sends_rows() ? pool_.take(with_rows(x, rows), x.scalar_type(), x.device())
+                      : signal_->take(kind, x, rows);
+}
+
+void Shipment::add(Item item, int64_t sent_bytes, std::vector<PeerBytes> sends,
+                   std::vector<PeerBytes> receives) {
+  if (sends_rows()) stats_.count(item.kind, sent_bytes);
+  parts_.push_back({item.out.data_ptr(), item.in.data_ptr(), std::move(sends), std::move(receives)});
+  items_.push_back(std::move(item));
+}
 
 void Shipment::to_servers(const RowTable& table, const at::Tensor& x, const std::string& kind) {
-  const double begin = thread_cpu_seconds();
+  const WorkTimer timer(stats_.pack_s, spans_, WorkKind::kPack, "pack");
   DISTCA_CHECK(x.size(0) == table.home_rows, "{} has {} rows, the plan's home buffers {}", kind, x.size(0),
                table.home_rows);
   const int64_t own = table.served_rows() - table.sent_rows, bytes = row_bytes(x);
   Item item;
+  item.kind = kind;
   item.out = pool_.take(with_rows(x, table.sent_rows), x.scalar_type(), x.device());
-  item.in = pool_.take(with_rows(x, table.received_rows + own), x.scalar_type(), x.device());
+  item.in = take_in(kind, x, table.received_rows + own);
   gather(item.out, 0, x, table.home_index.narrow(0, 0, table.sent_rows));
   gather(item.in, table.received_rows, x, table.home_index.narrow(0, table.sent_rows, own));
   item.arrange = &table.arrange;
-  parts_.push_back({item.out.data_ptr(), item.in.data_ptr(), in_bytes(table.home_peers, tables_.rank, bytes),
-                    in_bytes(table.server_peers, tables_.rank, bytes)});
-  items_.push_back(std::move(item));
-  stats_.count(kind, table.sent_rows * bytes);
-  stats_.pack_s += thread_cpu_seconds() - begin;
+  add(std::move(item), table.sent_rows * bytes, in_bytes(table.home_peers, tables_.rank, bytes),
+      in_bytes(table.server_peers, tables_.rank, bytes));
 }
 
 void Shipment::to_homes(const RowTable& table, const at::Tensor& x, const std::string& kind, int64_t spare) {
-  const double begin = thread_cpu_seconds();
+  const WorkTimer timer(stats_.pack_s, spans_, WorkKind::kPack, "pack");
   const int64_t own = table.served_rows() - table.sent_rows, bytes = row_bytes(x);
   Item item;
+  item.kind = kind;
   item.out = pool_.take(with_rows(x, table.received_rows), x.scalar_type(), x.device());
-  item.in = pool_.take(with_rows(x, table.served_rows() + spare), x.scalar_type(), x.device());
+  item.in = take_in(kind, x, table.served_rows() + spare);
   gather(item.out, 0, x, table.arrived_index.narrow(0, 0, table.received_rows));
   gather(item.in, table.sent_rows, x, table.arrived_index.narrow(0, table.received_rows, own));
-  parts_.push_back({item.out.data_ptr(), item.in.data_ptr(),
-                    in_bytes(table.server_peers, tables_.rank, bytes),
-                    in_bytes(table.home_peers, tables_.rank, bytes)});
-  items_.push_back(std::move(item));
-  stats_.count(kind, table.received_rows * bytes);
-  stats_.pack_s += thread_cpu_seconds() - begin;
+  add(std::move(item), table.received_rows * bytes, in_bytes(table.server_peers, tables_.rank, bytes),
+      in_bytes(table.home_peers, tables_.rank, bytes));
 }
 
-void Shipment::start(Fabric& fabric, const std::string& name) {
+/// One byte to and from every peer that would send or get rows.
+void Shipment::signal_instead(int32_t ranks) {
+  static const char kSignal = 1;
+  std::set<int32_t> to, from;
+  for (const ExchangePart& part : parts_) {
+    for (const PeerBytes& peer : part.sends)
+      if (peer.bytes > 0) to.insert(peer.peer);
+    for (const PeerBytes& peer : part.receives)
+      if (peer.bytes > 0) from.insert(peer.peer);
+  }
+  signals_.resize(static_cast<size_t>(ranks));
+  ExchangePart signals{&kSignal, signals_.data(), {}, {}};
+  for (const int32_t peer : to) signals.sends.push_back({peer, 0, 1});
+  for (const int32_t peer : from) signals.receives.push_back({peer, peer, 1});
+  parts_ = {std::move(signals)};
+  stats_.count("signal", static_cast<int64_t>(to.size()));
+}
+
+void Shipment::start(Fabric& fabric, const char* what, const std::string& name) {
+  if (!sends_rows()) signal_instead(fabric.world_size());
   fabric_ = &fabric;
-  pending_ = fabric.all_to_all(parts_, name);
+  if (spans_ != nullptr && spans_->on()) {
+    span_ = {WorkKind::kCommunication, what, spans_->place, fabric.now()};
+    span_.bytes = 0;
+    for (const ExchangePart& part : parts_)
+      for (const PeerBytes& peer : part.sends) span_.bytes += peer.bytes;
+  }
+  pending_ = fabric.all_to_all(parts_, std::string(what) + " of " + name);
 }
 
 std::vector<at::Tensor> Shipment::finish() {
   const double asked = fabric_->now();
   pending_->wait();
-  stats_.wait_s += fabric_->now() - asked;
-  const double begin = thread_cpu_seconds();
+  const double answered = fabric_->now();
+  stats_.wait_s += answered - asked;
+  if (spans_ != nullptr && spans_->on()) {
+    const PendingEnd end = pending_->end();
+    span_.end = std::max(span_.begin, end.time);
+    span_.peer = end.peer;
+    if (end.peer >= 0 && span_.bytes >= 0) spans_->add(span_);
+    spans_->add({WorkKind::kWait, span_.name, span_.place, asked, answered, -1, end.peer});
+  }
+  const WorkTimer timer(stats_.pack_s, spans_, WorkKind::kPack, "unpack");
   std::vector<at::Tensor> arrived;
   for (Item& item : items_) {
+    if (signal_ != nullptr && signal_->sends_rows) signal_->remember(item.kind, item.in);
     if (item.arrange == nullptr) {
       arrived.push_back(std::move(item.in));
       continue;
@@ -118,7 +180,6 @@ std::vector<at::Tensor> Shipment::finish() {
     arrived.push_back(std::move(ordered));
   }
   items_.clear();
-  stats_.pack_s += thread_cpu_seconds() - begin;
   return arrived;
 }
 

@@ -1,13 +1,15 @@
 // Rows of several tensors under way at once, as one exchange: from their homes to servers, or from servers
-// home. Counts what it sends, by kind.
+// home. Counts what it sends, by kind, and records when it packed, waited and was under way.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "attend/buffer_pool.h"
 #include "attend/rank_tables.h"
+#include "base/span_log.h"
 #include "comm/fabric.h"
 
 namespace distca {
@@ -30,16 +32,31 @@ struct AttentionStats {
   int64_t total_bytes() const;
 };
 
+/// Exchanges that move one byte a peer, to tell how long steps would take if transfers took no time: rows are
+/// packed and put in order as usual, and what is computed on are the rows that came when rows were last sent.
+/// Results mean nothing.
+struct SignalRows {
+  bool sends_rows = true;                  // rows are sent, and remembered
+  std::map<std::string, at::Tensor> last;  // by kind
+
+  /// `rows` like those that came last of this kind; zeros where no such came.
+  at::Tensor take(const std::string& kind, const at::Tensor& x, int64_t rows);
+  void remember(const std::string& kind, const at::Tensor& rows);
+};
+
 class Shipment {
  public:
-  Shipment(const RankTables& tables, BufferPool& pool, AttentionStats& stats);
+  /// `spans` and `signal` may be null.
+  Shipment(const RankTables& tables, BufferPool& pool, AttentionStats& stats, SpanLog* spans = nullptr,
+           SignalRows* signal = nullptr);
 
   /// Home rows of `x` (home_rows, …) to their servers. `x` is contiguous.
   void to_servers(const RowTable& table, const at::Tensor& x, const std::string& kind);
   /// Server rows of `x` (server_rows, …) to their homes. Leaves `spare` more rows at the end of what arrives.
   void to_homes(const RowTable& table, const at::Tensor& x, const std::string& kind, int64_t spare = 0);
 
-  void start(Fabric& fabric, const std::string& name);
+  /// `what` is "dispatch" or the like, `name` what it is of.
+  void start(Fabric& fabric, const char* what, const std::string& name);
   /// Waits, and returns one tensor for each that was added: rows for servers in server order, rows for homes
   /// by server as RowTable::home_index lists them.
   std::vector<at::Tensor> finish();
@@ -48,13 +65,23 @@ class Shipment {
   struct Item {
     at::Tensor out, in;
     const at::Tensor* arrange = nullptr;  // defined for rows on their way to servers
+    std::string kind;
   };
+
+  at::Tensor take_in(const std::string& kind, const at::Tensor& x, int64_t rows);
+  void add(Item item, int64_t sent_bytes, std::vector<PeerBytes> sends, std::vector<PeerBytes> receives);
+  bool sends_rows() const { return signal_ == nullptr || signal_->sends_rows; }
+  void signal_instead(int32_t ranks);
 
   const RankTables& tables_;
   BufferPool& pool_;
   AttentionStats& stats_;
   std::vector<Item> items_;
   std::vector<ExchangePart> parts_;
+  SpanLog* spans_;
+  SignalRows* signal_;
+  std::vector<char> signals_;  // from each rank
+  WorkSpan span_;              // under way
   Fabric* fabric_ = nullptr;
   std::unique_ptr<Pending> pending_;
 };

@@ -5,7 +5,7 @@
 //   SpanLog spans([&] { return fabric.now(); });
 //   spans.start();
 //   spans.place = {.layer = 3, .nano_batch = 1, .phase = "forward"};
-//   { const SpanTimer timer(spans, WorkKind::kAttention, "attend"); … }
+//   { const SpanTimer timer(&spans, WorkKind::kAttention, "attend"); … }
 #pragma once
 
 #include <array>

@@ -33,6 +33,13 @@ struct ExchangePart {
   std::vector<PeerBytes> sends, receives;
 };
 
+/// How an operation ended: the time on this rank's clock, and the rank of the job whose message came or went
+/// last; 0 and -1 where nothing had to come or go.
+struct PendingEnd {
+  double time = 0;
+  int32_t peer = -1;
+};
+
 /// An operation under way. Buffers stay untouched (receives) or unchanged (sends) until wait() returns. One
 /// that is destroyed before it is done gives the operation up: its buffers are free again, and peers that
 /// still need it get an Error that names this rank.
@@ -44,6 +51,8 @@ class Pending {
   virtual void wait() = 0;
   /// Whether wait() would return, or throw, at once.
   virtual bool done() = 0;
+  /// After wait(): when it was over and whose message was the last.
+  virtual PendingEnd end() = 0;
 };
 
 enum class DType { kFloat32, kFloat64, kInt64 };

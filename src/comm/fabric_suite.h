@@ -117,6 +117,9 @@ inline void check_progress(Fabric& fabric) {
   for (int64_t i = 0; i < bytes * ranks; ++i) ASSERT_EQ(recv[i], i / bytes);
   fabric.barrier("all have seen it arrive");
   pending->wait();
+  const PendingEnd end = pending->end();
+  EXPECT_LE(end.time, fabric.now());
+  EXPECT_GE(end.peer, ranks > 1 ? 0 : -1);
 }
 
 /// Values whose sum depends on the order in which they are added.

@@ -25,6 +25,7 @@ class MpiPending : public Pending {
   ~MpiPending() override { engine_->leave(*call_); }
   void wait() override { engine_->wait(*call_); }
   bool done() override { return engine_->done(*call_); }
+  PendingEnd end() override { return call_->end; }
 
  private:
   std::shared_ptr<MpiEngine> engine_;

@@ -58,6 +58,7 @@ struct MpiCall {
   std::string name, what;
   std::vector<MpiPair> pairs;
   int64_t open = 0;  // pairs that aren't done
+  PendingEnd end;    // set with the last of them
 };
 
 /// The pairs of an exchange among `world_ranks`. `everybody` makes a pair with every other rank, bytes or

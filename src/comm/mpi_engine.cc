@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "comm/mpi_transport.h"
 #include "comm/report.h"
 
@@ -293,7 +294,10 @@ void MpiEngine::begin(const std::shared_ptr<MpiCall>& call, MpiPair& pair, const
 }
 
 void MpiEngine::close_if_done(MpiCall& call, const MpiPair& pair) {
-  if (pair.transfers == 0 && --call.open == 0) calls_.erase(call.key);
+  if (pair.transfers == 0 && --call.open == 0) {
+    call.end = {wall_seconds(), pair.peer};
+    calls_.erase(call.key);
+  }
   wake_rank_.notify_all();
 }
 

@@ -116,6 +116,8 @@ TEST(VirtualClock, ARankThatComputesLongerThanTheTransferWaitsForNothing) {
     const double asked = fabric.now();
     pending->wait();
     EXPECT_LT(fabric.now() - asked, 0.01);
+    EXPECT_NEAR(asked - pending->end().time, 0.2, kOwn);
+    EXPECT_EQ(pending->end().peer, 1 - fabric.rank());
   });
 }
 

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "base/clock.h"
+
 namespace distca {
 namespace {
 
@@ -12,8 +14,9 @@ const PeerBytes* find_peer(const std::vector<PeerBytes>& list, int32_t peer) {
   return at == list.end() ? nullptr : &*at;
 }
 
-void close_pair(ThreadCall& call, int32_t peer) {
-  if (call.open[peer]) --call.open_count;
+/// `world_peer` is the peer's rank in the job.
+void close_pair(ThreadCall& call, int32_t peer, int32_t world_peer) {
+  if (call.open[peer] && --call.open_count == 0) call.copied = {wall_seconds(), world_peer};
   call.open[peer] = false;
 }
 
@@ -163,10 +166,20 @@ void ThreadGroup::copy_with_earlier(ThreadJob::Lock& lock, ThreadOperation& oper
     if (peer != rank) copy_pair(peer, theirs, rank, mine);
     lock.lock();
     --theirs.users;
-    close_pair(mine, peer);
-    close_pair(theirs, rank);
+    close_pair(mine, peer, world_ranks[peer]);
+    close_pair(theirs, rank, world_ranks[rank]);
     job->wake(world_ranks[peer]);
   }
+}
+
+PendingEnd ThreadGroup::end_of_exchange(const ThreadOperation& operation, int32_t rank) const {
+  if (!job->has_links()) return operation.calls[rank]->copied;
+  PendingEnd end;
+  for (const Transfer* transfer : transfers_of(operation, rank, 0)) {
+    const double time = job->end_of(world_ranks[rank], {transfer});
+    if (time >= end.time) end = {time, transfer->to == world_ranks[rank] ? transfer->from : transfer->to};
+  }
+  return end;
 }
 
 bool ThreadGroup::is_lost(const ThreadOperation& operation, const ThreadCall& call) {

@@ -43,6 +43,7 @@ struct ThreadCall {
   std::vector<int64_t> send_bytes, receive_bytes;  // of an exchange, as bytes_by_peer gives them
   std::vector<char> open;                          // of an exchange, by peer: bytes still to be copied
   int32_t open_count = 0;
+  PendingEnd copied;  // the last of them
   int32_t users = 0;
   bool finished = false;
   bool given_up = false;  // its memory may be gone
@@ -94,6 +95,10 @@ class ThreadGroup {
 
   /// Gives up what `call` of `rank` has not finished; its buffers are free when this returns.
   void give_up(ThreadJob::Lock& lock, const ThreadOperation& operation, int32_t rank, ThreadCall& call);
+
+  /// When the exchange `call` of `rank`, all of whose bytes are copied, is over by the links, or was copied
+  /// where there are none. Lock held.
+  PendingEnd end_of_exchange(const ThreadOperation& operation, int32_t rank) const;
 
   /// Whether the exchange `call` needs a peer that gave up, so that it can't be done any more.
   static bool is_lost(const ThreadOperation& operation, const ThreadCall& call);

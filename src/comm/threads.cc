@@ -40,11 +40,16 @@ class ThreadExchange : public Pending {
     return done;
   }
 
+  PendingEnd end() override {
+    const FabricCall inside(*group_->job, world_rank());
+    const ThreadJob::Lock lock = group_->job->lock();
+    return group_->end_of_exchange(*operation_, rank_);
+  }
+
  private:
   bool has_arrived(ThreadJob& job) const {
     if (!job.has_links() || job.has_virtual_clock() || job.failed()) return true;
-    const auto transfers = ThreadGroup::transfers_of(*operation_, rank_, 0);
-    return job.end_of(world_rank(), transfers) <= job.now(world_rank());
+    return group_->end_of_exchange(*operation_, rank_).time <= job.now(world_rank());
   }
   int32_t world_rank() const { return group_->world_ranks[rank_]; }
   ThreadCall& call() { return *operation_->calls[rank_]; }
