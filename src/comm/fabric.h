@@ -49,7 +49,7 @@ class Pending {
   /// Returns when all has arrived and all sent buffers may be reused. Throws Error naming peer and operation
   /// when the fabric's timeout expires, or when another rank has aborted.
   virtual void wait() = 0;
-  /// Whether wait() would return, or throw, at once.
+  /// Whether wait() would return, or throw, at once on this rank's clock.
   virtual bool done() = 0;
   /// After wait(): when it was over and whose message was the last.
   virtual PendingEnd end() = 0;

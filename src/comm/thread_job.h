@@ -61,7 +61,6 @@ class ThreadJob {
   void give_core(int32_t rank);
 
   bool has_links() const { return links_.has_value(); }
-  bool has_virtual_clock() const { return clocks_.has_value(); }
 
   /// Messages that `from` sends now, in this order, to {peer, bytes}. Only where there are links.
   std::vector<std::shared_ptr<Transfer>> post(int32_t from,

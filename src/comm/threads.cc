@@ -28,8 +28,8 @@ class ThreadExchange : public Pending {
     group_->wait_for_exchange(lock, *operation_, rank_);
   }
 
-  /// Under a virtual clock wait() takes no time but the clock's, once all is copied. Those who ask again and
-  /// again let others compute.
+  /// Under a virtual clock: whether the rank's clock has reached the end. Asking doesn't move it, but lets
+  /// others compute.
   bool done() override {
     const FabricCall inside(*group_->job, world_rank());
     ThreadJob::Lock lock = group_->job->lock();
@@ -48,7 +48,7 @@ class ThreadExchange : public Pending {
 
  private:
   bool has_arrived(ThreadJob& job) const {
-    if (!job.has_links() || job.has_virtual_clock() || job.failed()) return true;
+    if (!job.has_links() || job.failed()) return true;
     return group_->end_of_exchange(*operation_, rank_).time <= job.now(world_rank());
   }
   int32_t world_rank() const { return group_->world_ranks[rank_]; }
