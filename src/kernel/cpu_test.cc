@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include "base/sanitizer.h"
 #include "kernel/merge.h"
 #include "kernel/targets.h"
 #include "kernel/testing.h"
@@ -122,17 +123,19 @@ void expect_random_batches_equal_reference(uint64_t seeds, int64_t longest) {
 }
 
 TEST(Cpu, RandomBatchesEqualReference) {
-  expect_random_batches_equal_reference(48, 220);
+  expect_random_batches_equal_reference(kSanitized ? 9 : 48, kSanitized ? 70 : 220);
 }
 
 TEST(Cpu, RandomBatchesEqualReferenceWithAvx2) {
-  if (!testing::with_target(HWY_AVX2, [] { expect_random_batches_equal_reference(27, 170); })) {
+  const auto body = [] { expect_random_batches_equal_reference(kSanitized ? 9 : 27, kSanitized ? 60 : 170); };
+  if (!testing::with_target(HWY_AVX2, body)) {
     GTEST_SKIP() << "this machine has no AVX2";
   }
 }
 
 TEST(Cpu, RandomBatchesEqualReferenceWithoutVectors) {
-  ASSERT_TRUE(testing::with_target(HWY_STATIC_TARGET, [] { expect_random_batches_equal_reference(9, 60); }));
+  ASSERT_TRUE(testing::with_target(HWY_STATIC_TARGET,
+                                   [] { expect_random_batches_equal_reference(9, kSanitized ? 30 : 60); }));
 }
 
 KernelTask document(int64_t length) {
