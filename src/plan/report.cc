@@ -67,13 +67,20 @@ void report_finish(const PlanOptions& options, PlanReport& report) {
   if (options.policy != Policy::kCad) report.within_tolerance = worst <= 1 + options.tolerance;
 }
 
-std::optional<double> bound_of(const Layout& layout, const PlanOptions& options, int32_t servers) {
+/// Capacities are those of the total load at home, or as planned where cutting tiles apart has added to it.
+void report_bound(const Layout& layout, const PlanOptions& options, const std::vector<int64_t>& padded,
+                  PlanReport& report) {
   if (options.policy != Policy::kCad || options.layout != LayoutKind::kFixed || options.cost.in_seconds())
-    return std::nullopt;
-  const std::vector<int64_t> loads = costs_of_servers(home_tasks(layout), servers, {});
-  const int64_t total = std::accumulate(loads.begin(), loads.end(), int64_t{0});
-  const FinishTimes times = finish_times(total, servers, options.speeds, options.ci, options.tolerance);
-  return lower_bound_bytes(loads, times.capacity, options.bytes);
+    return;
+  const auto sum = [](const std::vector<int64_t>& loads) {
+    return std::accumulate(loads.begin(), loads.end(), int64_t{0});
+  };
+  const int64_t total = std::max(sum(padded), sum(costs_of_servers(home_tasks(layout), report.servers, {})));
+  const FinishTimes times =
+      finish_times(total, report.servers, options.speeds, options.ci, options.tolerance);
+  const LowerBound bound = lower_bound(layout, times.capacity, options.bytes);
+  report.lower_bound = bound.root;
+  report.mask_bound = bound.mask;
 }
 
 }  // namespace
@@ -107,7 +114,7 @@ PlanReport plan_and_report(const Layout& layout, const PlanOptions& options, Pla
       mean(pairs) > 0 ? static_cast<double>(*std::min_element(pairs.begin(), pairs.end())) / mean(pairs) : 1;
   report_tokens(plan.layout, report);
   report.traffic = planned_traffic(plan, exchange, options.bytes);
-  report.lower_bound = bound_of(layout, options, plan.servers);
+  report_bound(layout, options, padded, report);
   const std::vector<int64_t> held = held_kv_rows(plan, exchange);
   report.held_rows_max_over_mean = max_over_mean(held);
   report.max_held_rows = *std::max_element(held.begin(), held.end());
