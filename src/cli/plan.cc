@@ -249,6 +249,11 @@ void add_plan_command(CLI::App& program) {
   app->add_option("--picture", command->picture, "draw loads and exchanges as SVG; - is standard output");
   app->callback([command, app] {
     take_chunks(*app, *command);
+    const bool in_groups = command->compare || command->policy == "wlb" || command->policy == "cp" ||
+                           command->policy == "cp-seq";
+    DISTCA_CHECK_INPUT(app->count("--cp") == 0 || in_groups,
+                       "--cp {} is for wlb, cp and cp-seq: policy '{}' has no groups", command->options.cp,
+                       command->policy);
     run(*command);
   });
 }

@@ -34,13 +34,15 @@ Json report_json(const PlanReport& report) {
                    {"o", traffic.o + traffic.lse},
                    {"max_send", traffic.max_send()},
                    {"max_recv", traffic.max_receive()},
-                   {"lower_bound", report.lower_bound ? Json(*report.lower_bound) : Json(nullptr)}};
+                   {"lower_bound", report.lower_bound ? Json(*report.lower_bound) : Json(nullptr)},
+                   {"mask_bound", report.mask_bound ? Json(*report.mask_bound) : Json(nullptr)}};
   if (report.all_gather) {
     json["all_gather"] = {{"total", report.all_gather->total()},
                           {"max_send", report.all_gather->max_send()},
                           {"max_recv", report.all_gather->max_receive()}};
   }
   json["rows"] = {{"max_over_mean", report.held_rows_max_over_mean}, {"max", report.max_held_rows}};
+  json["loads"] = {{"home", report.home_loads}, {"planned", report.loads}};
   json["tasks"] = report.tasks;
   json["moved_tasks"] = report.moved_tasks;
   if (report.finish_max_over_best) json["finish"] = {{"max_over_best", *report.finish_max_over_best}};

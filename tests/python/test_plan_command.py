@@ -56,7 +56,8 @@ def counted(dump):
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_report_is_what_the_dump_says(run_program, docs, tmp_path, policy, layout):
     path = docs([[6001, 20], [128] * 11, [0, 1, 700, 300], [64, 2000]], tokens_per_chunk=4096)
-    report, dump = plan(run_program, tmp_path, "--docs", path, "--policy", policy, "--layout", layout, "--cp", 2)
+    groups = ["--cp", 2] if policy in ("wlb", "cp", "cp-seq") else []
+    report, dump = plan(run_program, tmp_path, "--docs", path, "--policy", policy, "--layout", layout, *groups)
     bytes_, pairs = counted(dump)
     assert {kind: report["bytes"][kind] for kind in bytes_} == bytes_
     assert report["bytes"]["total"] == sum(bytes_.values())
@@ -64,6 +65,9 @@ def test_the_report_is_what_the_dump_says(run_program, docs, tmp_path, policy, l
     assert report["pairs"]["max_over_mean"] == pytest.approx(max(pairs) / mean)
     assert report["pairs"]["min_over_mean"] == pytest.approx(min(pairs) / mean)
     assert sum(pairs) == sum(n * (n + 1) // 2 for n in dump["doc_lengths"])
+    loads = report["loads"]["planned"]
+    assert len(loads) == len(report["loads"]["home"]) == dump["servers"]
+    assert report["pairs"]["padded_max_over_mean"] == pytest.approx(max(loads) * len(loads) / sum(loads))
     home = homes_of(dump)
     assert report["moved_tasks"] == sum(home[t[0], t[1]] != t[5] for t in dump["tasks"])
     assert report["tasks"] == len(dump["tasks"])
@@ -114,6 +118,7 @@ def test_a_table_is_printed(run_program, docs):
     (["--distribution", "prolong", "--seed", "-1"], "--seed"),
     (["--distribution", "prolong", "--seed", "99999999999999999999"], "--seed"),
     (["--distribution", "prolong", "--cp", "0"], "--cp"),
+    (["--distribution", "prolong", "--cp", "2"], "policy 'cad' has no groups"),
     (["--distribution", "prolong", "--speeds", "1,,1"], "number 2 is empty"),
     (["--distribution", "prolong", "--ci", "inf"], "finite"),
     (["--distribution", "prolong", "--max-bytes", "-1"], "--max-bytes"),
