@@ -31,8 +31,10 @@ Json parse_json(std::string_view text, const std::string& origin) {
     const auto line = 1 + std::count(before.begin(), before.end(), '\n');
     const size_t line_start = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
     throw InputError(format("{}:{}:{}: not JSON", origin, line, end - line_start + 1));
-  } catch (const Json::exception& error) {
-    throw InputError(format("{}: not JSON that can be read: {}", origin, error.what()));
+  } catch (const Json::out_of_range&) {
+    throw InputError(format("{}: holds a number beyond what 64 bits can tell", origin));
+  } catch (const Json::exception&) {
+    throw InputError(format("{}: not JSON that can be read", origin));
   }
 }
 

@@ -30,6 +30,15 @@ TEST(Json, NestingIsBounded) {
   }
 }
 
+TEST(Json, ANumberTooLargeIsSaidPlainly) {
+  try {
+    parse_json("{\"a\": [1, 1e999]}", "numbers.json");
+    FAIL() << "no error was thrown";
+  } catch (const InputError& error) {
+    EXPECT_STREQ(error.what(), "numbers.json: holds a number beyond what 64 bits can tell");
+  }
+}
+
 TEST(Json, MissingFileIsAnInputErrorThatNamesIt) {
   try {
     read_json("/nowhere/x.json");
