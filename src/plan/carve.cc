@@ -9,6 +9,12 @@ namespace {
 /// How many of a donor's largest regions are looked at before smaller ones.
 constexpr size_t kFirstRegions = 6;
 
+/// A flow that is so much more than any region's piece with most pairs per byte is cut in two ways.
+constexpr double kMuch = 1.1;
+
+/// A way that costs so much more than any could isn't bettered.
+constexpr double kLittleMore = 1.03;
+
 int64_t grid_down(int64_t position) {
   return position / kTileRows * kTileRows;
 }
@@ -32,24 +38,46 @@ struct Cut {
 /// clipped corner (h + w - D)² / 2 where h + w > D. With costs a per row and b per key, and rho = a / b:
 ///   not clipped: h = sqrt(F / rho), w = F / h;
 ///   clipped:     D - h = rho · v and D - w = v with v = sqrt((D² - 2F) / (1 + rho²)), by Lagrange.
+/// Pairs per byte are most at v = D · x with x = (1 + rho - sqrt(2 · rho)) / (1 + rho²): the rest of a region
+/// costs more than it is worth while others are whole.
 class DonorCarver {
  public:
-  DonorCarver(const RowBytes& bytes, int64_t slack, std::span<const Region> regions, Carving& carving)
-      : bytes_(bytes), slack_(slack), all_(regions), carving_(carving), regions_(carving.rest) {
+  DonorCarver(const RowBytes& bytes, const HeldKeys& held, int64_t slack, std::span<const Region> regions,
+              Carving& carving)
+      : bytes_(bytes),
+        held_(held),
+        slack_(slack),
+        rho_(static_cast<double>(bytes.q + bytes.o + bytes.lse) / static_cast<double>(bytes.kv())),
+        gap_((1 + rho_ - std::sqrt(2 * rho_)) / (1 + rho_ * rho_)),
+        all_(regions),
+        carving_(carving),
+        regions_(carving.rest) {
     carving_.clear();
     pulled_ = std::min(kFirstRegions, all_.size());
     regions_.assign(all_.begin(), all_.begin() + static_cast<int64_t>(pulled_));
   }
 
-  void take_flow(const Flow& flow) {
-    int64_t left = flow.pairs, keys = flow.max_keys;
-    const size_t first = carving_.pieces.size();
-    while (left > std::max<int64_t>(slack_, kTileRows * kTileRows / 2) && keys > 0) {
-      Cut cut;
-      if (!best_cut(flow.to, left, keys, cut)) break;
-      left -= take(cut, left, keys - cut.piece.keys() >= kTileRows);
-      keys = flow.max_keys - keys_taken(first);
+  /// In as few cuts as regions allow; where that uses one up, also by most pairs per byte, if that is
+  /// cheaper.
+  void take_flow(const Flow& flow, bool leaves_much) {
+    const double keys = most_keys(), largest = best_rate_pairs(keys, keys);
+    if (!leaves_much || static_cast<double>(flow.pairs) <= kMuch * largest) {
+      cut_flow(flow, false);
+      return;
     }
+    const State before = state();
+    const std::vector<Region> before_regions = regions_;
+    const int64_t left = cut_flow(flow, false);
+    const State few = state();
+    const double least = static_cast<double>(flow.pairs - left) / largest * best_rate_bytes(keys);
+    if (static_cast<double>(few.bytes - before.bytes) <= kLittleMore * least) return;
+    const std::vector<Region> few_regions = regions_;
+    const std::vector<Cutout> few_pieces(carving_.pieces.begin() + static_cast<int64_t>(before.pieces),
+                                         carving_.pieces.end());
+    go_back(before, before_regions, {});
+    const int64_t other_left = cut_flow(flow, true);
+    const bool cheaper = carving_.bytes < few.bytes && other_left <= std::max(left, least_flow());
+    if (!cheaper) go_back({before.pieces, few.pulled, few.bytes}, few_regions, few_pieces);
   }
 
   void take_everything(const Flow& flow) {
@@ -67,29 +95,90 @@ class DonorCarver {
     regions_ = std::move(left);
   }
 
-  void finish() { carving_.touched = pulled_; }
+  void finish() {
+    carving_.touched = pulled_;
+    for (size_t i = 0; i < pulled_; ++i) {
+      const Region& region = all_[i];
+      if (region.top == 0) continue;
+      int64_t needed = region.top;
+      for (const Region& left : regions_) {
+        if (left.shard == region.shard) needed = std::min(needed, left.left);
+      }
+      if (needed == 0) continue;
+      carving_.savings.push_back({region.shard, needed});
+      carving_.bytes -= needed * bytes_.kv();
+    }
+  }
 
  private:
+  struct State {
+    size_t pieces = 0, pulled = 0;
+    int64_t bytes = 0;
+  };
+
+  /// Less isn't cut.
+  int64_t least_flow() const { return std::max<int64_t>(slack_, kTileRows * kTileRows / 2); }
+
+  State state() const { return {carving_.pieces.size(), pulled_, carving_.bytes}; }
+
+  void go_back(const State& to, const std::vector<Region>& regions, const std::vector<Cutout>& pieces) {
+    carving_.pieces.resize(to.pieces);
+    carving_.pieces.insert(carving_.pieces.end(), pieces.begin(), pieces.end());
+    carving_.bytes = to.bytes;
+    pulled_ = to.pulled;
+    regions_ = regions;
+  }
+
   void pull(size_t count) {
     for (; pulled_ < std::min(count, all_.size()); ++pulled_) regions_.push_back(all_[pulled_]);
   }
 
-  /// The cheapest cut that takes all of `pairs`; if no region has so many, the one that takes a pair for the
-  /// fewest bytes.
-  bool best_cut(int32_t to, int64_t pairs, int64_t max_keys, Cut& best) {
+  /// Cuts the flow and returns the pairs that were not to be had.
+  int64_t cut_flow(const Flow& flow, bool by_rate) {
+    int64_t left = flow.pairs, keys = flow.max_keys;
+    const size_t first = carving_.pieces.size();
+    while (left > least_flow() && keys > 0) {
+      Cut cut;
+      if (!best_cut(flow.to, left, keys, by_rate, cut)) break;
+      left -= take(cut, left, keys - cut.piece.keys() >= kTileRows);
+      keys = flow.max_keys - keys_taken(first);
+      if (by_rate) pull(pulled_ + 1);
+    }
+    return left;
+  }
+
+  /// Pairs of the piece that has most of them for each byte, in a region of so many keys and rows, and its
+  /// bytes where there are as many rows.
+  double best_rate_pairs(double keys, double rows) const {
+    const double all = keys * keys - (keys - rows) * (keys - rows);
+    return (all - (1 + rho_ * rho_) * gap_ * gap_ * keys * keys) / 2;
+  }
+  double best_rate_bytes(double keys) const {
+    return keys * (1 + rho_ - (1 + rho_ * rho_) * gap_) * static_cast<double>(bytes_.kv());
+  }
+
+  double most_keys() const {
+    int64_t most = 0;
+    for (const Region& region : regions_) most = std::max(most, region.keys());
+    return static_cast<double>(most);
+  }
+
+  /// The cheapest cut that takes all of `pairs`; if no region has so many, or `by_rate`, the one that takes a
+  /// pair for the fewest bytes.
+  bool best_cut(int32_t to, int64_t pairs, int64_t max_keys, bool by_rate, Cut& best) {
     bool found = false, full = false;
     if (regions_.size() < kFirstRegions) pull(pulled_ + kFirstRegions);
-    for (size_t i = 0; i < regions_.size(); ++i) consider(i, to, pairs, max_keys, best, found, full);
+    for (size_t i = 0; i < regions_.size(); ++i) consider(i, to, pairs, max_keys, by_rate, best, found, full);
     return found;
   }
 
-  void consider(size_t index, int32_t to, int64_t pairs, int64_t max_keys, Cut& best, bool& found,
-                bool& full) {
+  void consider(size_t index, int32_t to, int64_t pairs, int64_t max_keys, bool by_rate, Cut& best,
+                bool& found, bool& full) {
     const Region& region = regions_[index];
     const auto offer = [&](const Cutout& piece) {
       if (piece.keys() > max_keys || piece.keys() <= 0 || piece.rows() <= 0) return;
-      const Cut cut{index, piece, padded_pairs(piece), bytes_of(piece)};
-      const bool is_full = cut.pairs >= pairs - std::max(slack_, kTileRows * cut.piece.rows());
+      const Cut cut{index, piece, padded_pairs(piece), bytes_of(piece) - saved_by(region, piece)};
+      const bool is_full = !by_rate && cut.pairs >= pairs - std::max(slack_, kTileRows * cut.piece.rows());
       const bool better = !found || (is_full && !full) ||
                           (is_full == full && (full ? cut.bytes < best.bytes
                                                     : static_cast<double>(cut.bytes) * best.pairs <
@@ -101,15 +190,18 @@ class DonorCarver {
     };
     const Cutout all = whole(region, to);
     const int64_t region_pairs = padded_pairs(all);
-    if (region_pairs <= pairs + slack_) return offer(all);
     const auto keys = static_cast<double>(region.keys()), target = static_cast<double>(pairs);
-    const double rho =
-        static_cast<double>(bytes_.q + bytes_.o + bytes_.lse) / static_cast<double>(bytes_.kv());
-    double rows = std::sqrt(target / rho);
+    if (by_rate) {
+      const double most = best_rate_pairs(keys, static_cast<double>(region.rows()));
+      if (most >= kTileRows * kTileRows && most < target)
+        offer(with_rows(region, to, keys - rho_ * gap_ * keys, static_cast<int64_t>(most)));
+    }
+    if (region_pairs <= pairs + slack_) return offer(all);
+    double rows = std::sqrt(target / rho_);
     double right = target / rows;
     if (rows + right > keys) {
-      const double v = std::sqrt(std::max(0.0, keys * keys - 2 * target) / (1 + rho * rho));
-      rows = keys - rho * v;
+      const double v = std::sqrt(std::max(0.0, keys * keys - 2 * target) / (1 + rho_ * rho_));
+      rows = keys - rho_ * v;
       right = keys - v;
     }
     if (right > static_cast<double>(max_keys)) {
@@ -117,10 +209,35 @@ class DonorCarver {
       rows = target / static_cast<double>(std::max(kTileRows, max_keys - kTileRows)) + kTileRows;
     }
     offer(with_rows(region, to, rows, pairs));
+    if (held_.spans(region.shard)) offer_rows_at_home(region, to, pairs, offer);
     // Whole rows need no merge.
     if (region.left == 0 && region.keys() <= max_keys) {
       offer(with_rows(region, to, keys - std::sqrt(std::max(0.0, keys * keys - 2 * target)), pairs));
     }
+  }
+
+  /// Where the server holds keys anyway, rows against just those; and all rows against the keys that home
+  /// then need not fetch.
+  template <typename Offer>
+  void offer_rows_at_home(const Region& region, int32_t to, int64_t pairs, const Offer& offer) const {
+    const int64_t held = std::min(held_.end_at(region.shard, to), region.bottom) - region.left;
+    const auto target = static_cast<double>(pairs);
+    if (held > 0) offer(with_rows(region, to, target / static_cast<double>(held), pairs));
+    if (region.top > region.left) offer(with_rows(region, to, static_cast<double>(region.rows()), pairs));
+  }
+
+  /// Bytes of keys that home need not fetch when all of a shard's rows against its first keys go.
+  int64_t saved_by(const Region& region, const Cutout& piece) const {
+    if (region.left > 0 || region.top == 0 || piece.top > region.top || !held_.spans(region.shard)) return 0;
+    const Span whole = held_.shard(region.shard).tokens;
+    return region.top > whole.begin || region.bottom < whole.end
+               ? 0
+               : std::min(piece.right, whole.begin) * bytes_.kv();
+  }
+
+  /// Keys of a piece that have to be shipped.
+  int64_t shipped_keys(const Cutout& piece) const {
+    return piece.right - std::clamp(held_.end_at(piece.shard, piece.to), piece.left, piece.right);
   }
 
   /// The piece of about `rows` rows and as many keys as its pairs need.
@@ -144,7 +261,7 @@ class DonorCarver {
 
   int64_t bytes_of(const Cutout& piece) const {
     return piece.rows() * (bytes_.q + bytes_.o + (piece.partial() ? bytes_.lse : 0)) +
-           piece.keys() * bytes_.kv();
+           shipped_keys(piece) * bytes_.kv();
   }
 
   int64_t keys_taken(size_t first_piece) const {
@@ -192,14 +309,17 @@ class DonorCarver {
     const Cutout strip{piece.shard, piece.to, strip_top, piece.bottom, piece.right, piece.right + kTileRows,
                        true};
     carving_.pieces.push_back(strip);
-    carving_.bytes += strip.keys() * bytes_.kv();
+    carving_.bytes += shipped_keys(strip) * bytes_.kv();
     add_region({region.shard, piece.top, strip_top, piece.right});
     add_region({region.shard, strip_top, piece.bottom, strip.right});
     return taken + padded_pairs(strip);
   }
 
   const RowBytes& bytes_;
+  const HeldKeys& held_;
   int64_t slack_;
+  double rho_;  // bytes of a row over those of a key
+  double gap_;  // x above
   std::span<const Region> all_;
   Carving& carving_;
   std::vector<Region>& regions_;
@@ -221,12 +341,13 @@ void visit_tasks(const Cutout& piece, Visit visit) {
 void Carving::clear() {
   pieces.clear();
   rest.clear();
+  savings.clear();
   touched = 0;
   bytes = 0;
 }
 
 Carver::Carver(const Layout& layout, const RowBytes& bytes, int64_t slack)
-    : bytes_(bytes), slack_(slack), first_(static_cast<size_t>(layout.ranks) + 1, 0) {
+    : bytes_(bytes), slack_(slack), held_(layout), first_(static_cast<size_t>(layout.ranks) + 1, 0) {
   for (const Shard& shard : layout.shards) ++first_[static_cast<size_t>(shard.home) + 1];
   std::partial_sum(first_.begin(), first_.end(), first_.begin());
   regions_.resize(layout.shards.size());
@@ -252,9 +373,13 @@ std::span<const Region> Carver::regions_of(int32_t rank) const {
 }
 
 void Carver::carve(int32_t rank, std::span<const Flow> flows, bool everything, Carving& carving) const {
-  DonorCarver donor(bytes_, slack_, regions_of(rank), carving);
+  DonorCarver donor(bytes_, held_, slack_, regions_of(rank), carving);
   for (size_t i = 0; i < flows.size(); ++i) {
-    everything&& i + 1 == flows.size() ? donor.take_everything(flows[i]) : donor.take_flow(flows[i]);
+    if (everything && i + 1 == flows.size()) {
+      donor.take_everything(flows[i]);
+    } else {
+      donor.take_flow(flows[i], !everything);
+    }
   }
   donor.finish();
 }

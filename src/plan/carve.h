@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "plan/held_keys.h"
 #include "plan/plan.h"
 #include "plan/row_bytes.h"
 
@@ -45,12 +46,20 @@ struct Flow {
   int64_t max_keys = INT64_MAX;
 };
 
+/// Keys before `end` that the home of a shard need not fetch: others compute all of the shard's queries
+/// against them.
+struct Saving {
+  int32_t shard = 0;
+  int64_t end = 0;
+};
+
 /// A donor's regions cut: pieces for others, the regions that were touched and what is left of them.
 struct Carving {
   std::vector<Cutout> pieces;
   std::vector<Region> rest;  // of the first `touched` regions of the donor
   size_t touched = 0;
-  int64_t bytes = 0;  // what shipping the pieces costs
+  std::vector<Saving> savings;
+  int64_t bytes = 0;  // what shipping the pieces costs, less what is saved
 
   void clear();
 };
@@ -62,6 +71,8 @@ class Carver {
   /// A piece misses its pairs by at most `slack` where the grid allows: else a strip one tile wide is added.
   Carver(const Layout& layout, const RowBytes& bytes, int64_t slack);
 
+  const HeldKeys& held_keys() const { return held_; }
+
   /// All of what a rank is home to, largest regions first.
   std::span<const Region> regions_of(int32_t rank) const;
 
@@ -72,6 +83,7 @@ class Carver {
  private:
   RowBytes bytes_;
   int64_t slack_ = 0;
+  HeldKeys held_;
   std::vector<size_t> first_;  // regions of rank r: first_[r] up to first_[r + 1]
   std::vector<Region> regions_;
 };

@@ -23,11 +23,12 @@ Task task_of(const Region& region, int32_t doc, int32_t server) {
 
 }  // namespace
 
-Draft::Draft(const Layout& layout, const PlanOptions& options)
+Draft::Draft(const Layout& layout, const PlanOptions& options, double least_tolerance)
     : layout_(layout),
       options_(options),
       servers_(static_cast<size_t>(layout.ranks + options.dedicated)),
-      pairs_per_load_(static_cast<size_t>(layout.ranks), 1) {
+      pairs_per_load_(static_cast<size_t>(layout.ranks), 1),
+      tolerance_(std::max(options.tolerance, least_tolerance)) {
   int64_t total = 0, padded_total = 0;
   std::vector<int64_t> largest(pairs_per_load_.size(), 0);
   for (const Shard& shard : layout.shards) {
@@ -37,6 +38,7 @@ Draft::Draft(const Layout& layout, const PlanOptions& options)
     servers_[home].load += cost;
     servers_[home].raw += raw;
     servers_[home].kv_rows += shard.tokens.end;  // its own and the prefix it fetches
+    count_fetch(shard, {0, shard.tokens.begin}, shard.home, 1);
     if (padded > largest[home]) {
       largest[home] = padded;
       pairs_per_load_[home] = static_cast<double>(padded) / static_cast<double>(std::max<int64_t>(1, cost));
@@ -44,6 +46,8 @@ Draft::Draft(const Layout& layout, const PlanOptions& options)
     total += cost;
     padded_total += padded;
   }
+  for (const DraftServer& server : servers_)
+    busiest_at_home_ = std::max({busiest_at_home_, server.send, server.receive});
   even_pairs_ = !options.cost.in_seconds() && options.ci.empty() && options.speeds.empty();
   refresh_capacity();
   const double pairs_per_load =
@@ -60,15 +64,20 @@ void Draft::refresh_capacity() {
   }
   const auto count = static_cast<int32_t>(servers_.size());
   const FinishTimes times =
-      finish_times(total, count, options_.speeds, options_.ci, options_.tolerance * (1 - held_back_));
+      finish_times(total, count, options_.speeds, options_.ci, tolerance_ * (1 - held_back_));
   const FinishTimes raw_times =
-      finish_times(raw_total, count, {}, {}, std::max(options_.tolerance, kLeastPairTolerance));
+      finish_times(raw_total, count, {}, {}, std::max(tolerance_, kLeastPairTolerance));
   for (size_t i = 0; i < servers_.size(); ++i) {
     servers_[i].capacity = times.capacity[i];
     if (even_pairs_) servers_[i].raw_capacity = raw_times.capacity[i];
   }
   best_finish_ = times.best;
-  margin_ = static_cast<int64_t>(times.best * options_.tolerance * kMargin);
+  margin_ = static_cast<int64_t>(times.best * tolerance_ * kMargin);
+}
+
+void Draft::keep_tolerance() {
+  tolerance_ = options_.tolerance;
+  refresh_capacity();
 }
 
 void Draft::hold_back(double share) {
@@ -94,7 +103,9 @@ int64_t Draft::key_room(int32_t index) const {
 }
 
 int64_t Draft::room(int32_t index, int64_t margin) const {
-  return key_room(index) < kTileRows ? 0 : std::max<int64_t>(0, -excess(index, margin));
+  if (key_room(index) < kTileRows) return 0;
+  if (options_.byte_limit > 0 && busy(index) >= options_.byte_limit) return 0;
+  return std::max<int64_t>(0, -excess(index, margin));
 }
 
 Donor& Draft::donor_of_rank(int32_t rank) {
@@ -148,6 +159,9 @@ void Draft::count(const Donor& donor, int64_t sign) {
     home.receive += o;
     to.send += o;
   }
+  for (const Saving& saving : donor.carving.savings) {
+    count_fetch(layout_.shards[static_cast<size_t>(saving.shard)], {0, saving.end}, donor.rank, -sign);
+  }
   for (const Flow& flow : donor.flows) {
     std::vector<int32_t>& from = server(flow.to).from;
     if (sign > 0) {
@@ -164,19 +178,27 @@ void Draft::count_region(DraftServer& server, const Region& region, int64_t sign
   server.raw += sign * pairs(task);
 }
 
-/// Keys come from the homes of the document's shards, and are free where the server is one.
+/// Keys come from the homes of the document's shards, and are free where the server holds them anyway.
 void Draft::count_keys(const Cutout& piece, int64_t sign) {
-  const int32_t doc = doc_of(piece.shard);
-  DraftServer& to = server(piece.to);
-  auto shard = layout_.shards.begin() + piece.shard;
-  while (shard->tokens.begin > piece.left) --shard;
-  for (; shard != layout_.shards.end() && shard->doc == doc && shard->tokens.begin < piece.right; ++shard) {
-    if (shard->home == piece.to) continue;
-    const int64_t rows = std::min(piece.right, shard->tokens.end) - std::max(piece.left, shard->tokens.begin);
+  const int64_t held = carver_.held_keys().end_at(piece.shard, piece.to);
+  count_fetch(layout_.shards[static_cast<size_t>(piece.shard)], {std::max(piece.left, held), piece.right},
+              piece.to, sign);
+}
+
+/// Keys of the shard's document that `to` gets from their homes.
+void Draft::count_fetch(const Shard& of, Span keys, int32_t to, int64_t sign) {
+  if (keys.empty()) return;
+  const auto end = layout_.shards.end();
+  auto shard = layout_.shards.begin() + (&of - layout_.shards.data());
+  while (shard->tokens.begin > keys.begin) --shard;
+  while (shard->tokens.end <= keys.begin) ++shard;
+  for (; shard != end && shard->doc == of.doc && shard->tokens.begin < keys.end; ++shard) {
+    if (shard->home == to) continue;
+    const int64_t rows = std::min(keys.end, shard->tokens.end) - std::max(keys.begin, shard->tokens.begin);
     const int64_t bytes = sign * rows * options_.bytes.kv();
     server(shard->home).send += bytes;
-    to.receive += bytes;
-    to.kv_rows += sign * rows;
+    server(to).receive += bytes;
+    if (to != of.home) server(to).kv_rows += sign * rows;
   }
 }
 

@@ -2,6 +2,7 @@
 // does to every server's load and traffic. The scheduler and its search change it donor by donor.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -29,7 +30,9 @@ struct Donor {
 
 class Draft {
  public:
-  Draft(const Layout& layout, const PlanOptions& options);
+  /// Flows are cut for the options' tolerance, or for `least_tolerance` if that is more, until
+  /// keep_tolerance().
+  Draft(const Layout& layout, const PlanOptions& options, double least_tolerance);
 
   const Layout& layout() const { return layout_; }
   const PlanOptions& options() const { return options_; }
@@ -45,8 +48,15 @@ class Draft {
   /// Best common finish time, in the unit of loads.
   double best_finish() const { return best_finish_; }
 
+  /// Bytes of the server that sends or receives most when every query is computed at home.
+  int64_t busiest_at_home() const { return busiest_at_home_; }
+
   /// Sets capacities from the total load there is now: cutting tiles apart adds to it.
   void refresh_capacity();
+
+  /// From now on the tolerance is kept as given. Until then one that is finer than the grid is taken for one
+  /// in the thousands, with which flows can be cut.
+  void keep_tolerance();
 
   /// Leaves this share of what the tolerance allows to loads unused, but not of what it allows to causal
   /// pairs.
@@ -58,7 +68,10 @@ class Draft {
   /// How far a server is above its capacity less `margin`; negative: the room it has.
   int64_t excess(int32_t server, int64_t margin) const;
 
-  /// Load that a server may still take, 0 if it may hold no more keys.
+  /// Bytes that a server sends or receives, whichever is more.
+  int64_t busy(int32_t index) const { return std::max(server(index).send, server(index).receive); }
+
+  /// Load that a server may still take, 0 if it may hold no more keys or ship no more bytes.
   int64_t room(int32_t server, int64_t margin) const;
   int64_t key_room(int32_t server) const;
 
@@ -85,6 +98,7 @@ class Draft {
   void count(const Donor& donor, int64_t sign);
   void count_region(DraftServer& server, const Region& region, int64_t sign) const;
   void count_keys(const Cutout& piece, int64_t sign);
+  void count_fetch(const Shard& of, Span keys, int32_t to, int64_t sign);
   int64_t cost_of(const Cutout& piece) const;
   int32_t doc_of(int32_t shard) const { return layout_.shards[static_cast<size_t>(shard)].doc; }
 
@@ -94,9 +108,9 @@ class Draft {
   std::vector<Donor> donors_;
   std::vector<double> pairs_per_load_;  // of each rank's documents
   bool even_pairs_ = false;
-  double held_back_ = 0;
+  double tolerance_ = 0, held_back_ = 0;
   double best_finish_ = 0;
-  int64_t margin_ = 0;
+  int64_t margin_ = 0, busiest_at_home_ = 0;
   Carver carver_;
 };
 

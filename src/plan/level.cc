@@ -5,6 +5,10 @@
 namespace distca {
 namespace {
 
+/// Without a tolerance, a server that is above the others by no more than a tile, or this share of what it
+/// has, is left there.
+constexpr double kLittle = 0.0005;
+
 /// One way to take part of a task away.
 struct Split {
   Task moved;
@@ -47,11 +51,9 @@ class Leveler {
 
  private:
   int64_t over(int32_t server) const {
-    // With no tolerance a server may be off by a tile for every task.
-    const int64_t tiles = draft_.options().tolerance > 0
-                              ? 0
-                              : static_cast<int64_t>(of_server_[static_cast<size_t>(server)].size());
-    return draft_.excess(server, 0) - (tiles > 0 ? cost_.of_tiles(tiles) : 0);
+    if (draft_.options().tolerance > 0) return draft_.excess(server, 0);
+    const auto little = static_cast<int64_t>(kLittle * draft_.best_finish());
+    return draft_.excess(server, 0) - std::min(cost_.of_tiles(1), little);
   }
 
   /// The server with the largest excess (sign 1) or room (sign -1) above 0, or -1.
@@ -133,6 +135,7 @@ class Leveler {
     const int64_t moved = moved_load(split);
     if (moved <= 0 || moved > std::max(room, best_allowed(want, room))) return;
     if (split.moved.kv.size() > draft_.key_room(to)) return;
+    if (draft_.options().byte_limit > 0 && !ships_within_limit(split.moved, to)) return;
     const int64_t price = 4 * split.moved.q.size() + split.moved.kv.size();
     const bool enough = moved >= want, best_enough = best_moved_ >= want;
     const bool better = best_moved_ == 0 || (enough && !best_enough) ||
@@ -142,6 +145,27 @@ class Leveler {
     best_task_ = i;
     best_moved_ = moved;
     best_price_ = price;
+  }
+
+  /// Whether home and the recipient may ship all of what the task needs.
+  bool ships_within_limit(const Task& task, int32_t to) const {
+    const int64_t bytes = bytes_out(task) + bytes_back(task), limit = draft_.options().byte_limit;
+    return draft_.busy(to) + bytes <= limit && draft_.busy(home_of(task)) + bytes <= limit;
+  }
+  int64_t bytes_out(const Task& task) const {
+    return task.q.size() * draft_.options().bytes.q + task.kv.size() * draft_.options().bytes.kv();
+  }
+  int64_t bytes_back(const Task& task) const {
+    return task.q.size() * (draft_.options().bytes.o + draft_.options().bytes.lse);
+  }
+
+  int32_t home_of(const Task& task) const {
+    const std::vector<Shard>& shards = draft_.layout().shards;
+    const auto after =
+        std::upper_bound(shards.begin(), shards.end(), task, [](const Task& t, const Shard& s) {
+          return t.doc != s.doc ? t.doc < s.doc : t.q.begin < s.tokens.begin;
+        });
+    return (after - 1)->home;
   }
 
   /// Without room for all of it a move still helps if the recipient ends less far above than the donor was.
@@ -167,6 +191,12 @@ class Leveler {
     target.load += cost_(best_.moved);
     target.raw += pairs(best_.moved);
     target.kv_rows += best_.moved.kv.size();
+    if (draft_.options().byte_limit == 0) return;
+    DraftServer& home = draft_.server(home_of(best_.moved));
+    home.send += bytes_out(best_.moved);
+    home.receive += bytes_back(best_.moved);
+    target.receive += bytes_out(best_.moved);
+    target.send += bytes_back(best_.moved);
   }
 
   Draft& draft_;

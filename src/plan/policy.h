@@ -53,6 +53,7 @@ struct PlanResult {
   // seldom: tasks can't be cut finer than tiles, and a server may be above by one tile a task.
   bool within_tolerance = true;
   std::vector<std::string> shortfalls;  // "server 3 finishes at 1.07 of the best common time: …"
+  double latest_finish = 0;             // of any server over the best common time, by cad
   int64_t cost_before_search = 0;       // plan/search.h's cost; the search never raises it
   int64_t cost = 0;
 };

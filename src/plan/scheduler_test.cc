@@ -261,6 +261,23 @@ TEST(Scheduler, WithoutToleranceAPlanThatIsNotEvenSaysSo) {
   EXPECT_TRUE(schedule(pack_documents({{{256}, {256}}, 256}), exact).within_tolerance);
 }
 
+TEST(Scheduler, WithoutToleranceLoadsAreAsEvenAsWithALittle) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    std::vector<int64_t> lengths;
+    const int64_t longest = seed % 2 == 0 ? 600 : 4000;
+    for (int64_t count = random.between(20, 60); count > 0; --count)
+      lengths.push_back(random.between(1, longest));
+    const Layout layout = pack_in_order(lengths, static_cast<int32_t>(random.between(2, 8)));
+    PlanOptions options{.search_moves = 500};
+    options.tolerance = 0.02;
+    const double loose = max_over_mean(checked_loads(schedule(layout, options)));
+    options.tolerance = 0;
+    EXPECT_LE(max_over_mean(checked_loads(schedule(layout, options))), loose + 0.01);
+  }
+}
+
 TEST(Scheduler, NothingToDoIsAPlanToo) {
   EXPECT_TRUE(schedule(pack_in_order({}, 4), {}).plan.tasks.empty());
   EXPECT_TRUE(schedule(pack_in_order({0, 0}, 1), {}).within_tolerance);
@@ -314,11 +331,39 @@ TEST(Scheduler, RandomRowLimitsAreKeptOrNamed) {
   EXPECT_GT(named, 0);
 }
 
+int64_t busiest(const Plan& plan, const PlanOptions& options) {
+  const Traffic traffic = planned_traffic(plan, make_exchange(plan), options.bytes);
+  return std::max(traffic.max_send(), traffic.max_receive());
+}
+
+TEST(Scheduler, AByteLimitIsPlannedFor) {
+  for (const Distribution distribution : {Distribution::kWlbllm, Distribution::kProlong}) {
+    const Layout layout = sampled(distribution, 16, 3);
+    PlanOptions options;
+    const int64_t most = busiest(schedule(layout, options).plan, options);
+    int64_t before = 0;
+    for (const int64_t percent : {0, 20, 60, 90}) {
+      SCOPED_TRACE(percent);
+      options.byte_limit = std::max<int64_t>(1, most * percent / 100);
+      const PlanResult result = schedule(layout, options);
+      checked_loads(result);
+      EXPECT_LE(busiest(result.plan, options), options.byte_limit);
+      const int64_t moved = planned_traffic(result.plan, make_exchange(result.plan), options.bytes).total();
+      EXPECT_GE(moved, before);
+      before = moved;
+      if (percent > 20) continue;
+      EXPECT_FALSE(result.within_tolerance);
+      EXPECT_THAT(result.shortfalls.front(), testing::HasSubstr("under the byte limit"));
+    }
+    EXPECT_GT(before, 0);
+  }
+}
+
 TEST(Scheduler, AByteLimitThatCannotBeKeptNamesTheServer) {
   PlanOptions options;
   options.byte_limit = 1000;
   try {
-    schedule(sampled(Distribution::kWlbllm, 8, 3), options);
+    schedule(pack_in_order({50000}, 8), options);  // each rank needs the keys before its own
     FAIL() << "no error was thrown";
   } catch (const InputError& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("bytes, the limit is 1000"));

@@ -12,15 +12,19 @@ namespace {
 constexpr uint64_t kSeed = 20251018;
 /// Weight of (busy - bound)² / bound beside bytes: the busiest servers count most.
 constexpr double kBusyWeight = 4;
+/// Weight of bytes above the limit, if there is one.
+constexpr int64_t kLimitWeight = 16;
 /// Cost by which a change may be worse at first, as a share of a donor's mean bytes; it falls to 0.
 constexpr double kHeat = 0.02;
+/// Share by which all bytes may grow to relieve the busiest servers.
+constexpr double kMoreBytes = 0.01;
 
 class Search {
  public:
   explicit Search(Draft& draft) : draft_(draft), random_(kSeed), touched_(draft.servers().size(), false) {
-    busy_bound_ = bound_of_busiest_donor();
-    if (draft.options().tolerance == 0) allowance_ = draft.options().cost.of_tiles(1);
-    unassigned_ = draft.margin() + allowance_;
+    busy_bound_ = std::max(bound_of_busiest_donor(), draft.busiest_at_home());
+    if (draft.options().byte_limit > 0) busy_bound_ = std::min(busy_bound_, draft.options().byte_limit);
+    unassigned_ = draft.margin();
     for (int32_t i = 0; i < static_cast<int32_t>(draft.servers().size()); ++i) {
       if (draft.excess(i, draft.margin()) < 0 && draft.server(i).donor < 0) recipients_.push_back(i);
     }
@@ -34,6 +38,8 @@ class Search {
     std::vector<std::vector<Flow>> flows_before;
     for (const Donor& donor : donors) flows_before.push_back(donor.flows);
     const double heat = kHeat * static_cast<double>(total_bytes()) / static_cast<double>(donors.size());
+    bytes_ = total_bytes();
+    most_bytes_ = bytes_ + static_cast<int64_t>(kMoreBytes * static_cast<double>(bytes_));
     int64_t cost = 0, best = 0;
     for (int64_t move = 0; move < moves; ++move) {
       const double left = static_cast<double>(moves - move) / static_cast<double>(moves);
@@ -61,11 +67,6 @@ class Search {
     Carving carving;
   };
 
-  int64_t busy(int32_t server) const {
-    const DraftServer& s = draft_.server(server);
-    return std::max(s.send, s.receive);
-  }
-
   int64_t total_bytes() const {
     int64_t sum = 0;
     for (const Donor& donor : draft_.donors()) sum += donor.carving.bytes;
@@ -87,9 +88,11 @@ class Search {
   }
 
   int64_t penalty(int32_t server) const {
-    const auto above = static_cast<double>(busy(server) - busy_bound_);
+    const auto above = static_cast<double>(draft_.busy(server) - busy_bound_);
     if (above <= 0) return 0;
-    return static_cast<int64_t>(above * above / static_cast<double>(busy_bound_) * kBusyWeight);
+    const int64_t busy = static_cast<int64_t>(above * above / static_cast<double>(busy_bound_) * kBusyWeight);
+    const int64_t limit = draft_.options().byte_limit;
+    return busy + (limit == 0 ? 0 : kLimitWeight * std::max<int64_t>(0, draft_.busy(server) - limit));
   }
 
   int64_t penalty_of_group() const {
@@ -119,6 +122,8 @@ class Search {
     add_giver(static_cast<int32_t>(random_.between(0, donors - 1)));
     const int64_t wanted = random_.between(1, 3);
     for (int64_t i = random_.between(0, 2); i > 0; --i) touch(pick(recipients_));
+    const std::vector<int32_t>& kin = draft_.carver().held_keys().kin_of(draft_.donor(givers_[0]).rank);
+    if (!kin.empty()) touch(pick(kin));
     for (size_t i = 0; i < group_.size() && static_cast<int64_t>(givers_.size()) < wanted; ++i) {
       const std::vector<int32_t>& from = draft_.server(group_[i]).from;
       if (!from.empty()) add_giver(pick(from));
@@ -144,15 +149,17 @@ class Search {
       std::swap(givers_[i - 1],
                 givers_[static_cast<size_t>(random_.between(0, static_cast<int64_t>(i) - 1))]);
     }
-    const int64_t before = penalty_of_group() + bytes_of_givers();
+    const int64_t bytes_before = bytes_of_givers(), before = penalty_of_group() + bytes_before;
     withdraw_givers();
     bool fits = true;
     size_t done = 0;
     for (; done < givers_.size() && fits; ++done) fits = assign(draft_.donor(givers_[done]));
-    for (const int32_t server : group_) fits = fits && draft_.excess(server, 0) <= allowance_;
+    for (const int32_t server : group_) fits = fits && draft_.excess(server, 0) <= 0;
     if (fits) {
+      const int64_t more = bytes_of_givers() - bytes_before;
       change = penalty_of_group() + bytes_of_givers() - before;
-      if (change <= threshold && change != 0) {
+      if (change <= threshold && change != 0 && bytes_ + more <= most_bytes_) {
+        bytes_ += more;
         for (Change& saved : saved_) journal_.push_back(std::move(saved));
         return true;
       }
@@ -255,7 +262,7 @@ class Search {
   std::vector<Change> saved_, journal_;
   std::vector<Room> rooms_, flows_;
   int64_t busy_bound_ = 0;
-  int64_t allowance_ = 0;   // how far above its capacity a server may be: a tile where there is no tolerance
+  int64_t bytes_ = 0, most_bytes_ = 0;
   int64_t unassigned_ = 0;  // surplus that may stay where it is until it is seen whether that fits
   int64_t spare_ = 0;
 };

@@ -14,6 +14,21 @@ void Rooms::insert(Room room) {
   rooms_.insert(std::lower_bound(rooms_.begin(), rooms_.end(), room), room);
 }
 
+int64_t Rooms::room_of(int32_t server) const {
+  for (const Room& room : rooms_) {
+    if (room.server == server) return room.load;
+  }
+  return 0;
+}
+
+void Rooms::take_from(int32_t server, int64_t load) {
+  const auto at =
+      std::find_if(rooms_.begin(), rooms_.end(), [&](const Room& room) { return room.server == server; });
+  const Room left{at->load - load, server};
+  rooms_.erase(at);
+  insert(left);
+}
+
 int64_t Rooms::take(int64_t surplus, std::vector<Room>& flows) {
   while (surplus > 0 && !rooms_.empty()) {
     const auto tightest = std::lower_bound(rooms_.begin(), rooms_.end(), Room{surplus, -1});

@@ -22,6 +22,10 @@ class Rooms {
 
   bool empty() const { return rooms_.empty(); }
 
+  /// What a recipient has room for, and takes.
+  int64_t room_of(int32_t server) const;
+  void take_from(int32_t server, int64_t load);
+
   /// Takes `surplus` from the tightest recipient that has room for all of it; else from the pair of least
   /// excess, the larger first; else fills the largest recipient, and goes on. Appends (server, load) to
   /// `flows`. When room ends, what is left is returned.
