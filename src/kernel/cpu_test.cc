@@ -1,7 +1,6 @@
 #include "kernel/cpu.h"
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include "base/sanitizer.h"
 #include "kernel/merge.h"
@@ -12,6 +11,7 @@ namespace distca {
 namespace {
 
 using testing::convert;
+using testing::document;
 using testing::error;
 using testing::fill_delta;
 using testing::make_problem;
@@ -136,10 +136,6 @@ TEST(Cpu, RandomBatchesEqualReferenceWithAvx2) {
 TEST(Cpu, RandomBatchesEqualReferenceWithoutVectors) {
   ASSERT_TRUE(testing::with_target(HWY_STATIC_TARGET,
                                    [] { expect_random_batches_equal_reference(9, kSanitized ? 30 : 60); }));
-}
-
-KernelTask document(int64_t length) {
-  return {.q_len = length, .kv_len = length};
 }
 
 template <typename T>
@@ -345,33 +341,6 @@ TEST(Cpu, SplittingKeysChangesRoundingOnly) {
   EXPECT_LE(error(parts.dq, whole.dq), 3e-6);
   EXPECT_LE(error(parts.dk, whole.dk), 3e-6);
   EXPECT_LE(error(parts.dv, whole.dv), 3e-6);
-}
-
-TEST(Cpu, ReadsAndWritesRowsBeyondTwoToThe31Elements) {
-  constexpr int64_t kRow = (int64_t{1} << 31) / 64 + 12345;  // × 64 columns
-  const AttentionShape shape = make_shape(1, 1, 64);
-  Problem<float> near = make_problem<float>(shape, {document(150)}, 9);
-  run_forward(near);
-  // Only the pages that are touched take memory.
-  const size_t bytes = (kRow + 150) * 64 * sizeof(float);
-  const auto reserve = [&] {
-    void* memory =
-        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return memory == MAP_FAILED ? nullptr : static_cast<float*>(memory);
-  };
-  float* far[5] = {reserve(), reserve(), reserve(), reserve(), reserve()};
-  for (float* memory : far) {
-    if (memory == nullptr) GTEST_SKIP() << "no address space for tensors of 8 GiB";
-  }
-  std::copy(near.q.begin(), near.q.end(), far[0] + kRow * 64);
-  std::copy(near.k.begin(), near.k.end(), far[1] + kRow * 64);
-  std::copy(near.v.begin(), near.v.end(), far[2] + kRow * 64);
-  const KernelTask task{.q_row = kRow, .q_len = 150, .kv_row = kRow, .kv_len = 150, .o_row = kRow};
-  ThreadPool pool(1);
-  cpu_attention_forward<float>({shape, std::span(&task, 1), far[0], far[1], far[2], far[3], far[4]}, pool);
-  EXPECT_TRUE(std::equal(near.o.begin(), near.o.end(), far[3] + kRow * 64));
-  EXPECT_TRUE(std::equal(near.lse.begin(), near.lse.end(), far[4] + kRow));
-  for (float* memory : far) munmap(memory, bytes);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@ namespace distca {
 namespace {
 
 using testing::convert;
+using testing::document;
 using testing::error;
 using testing::fill_delta;
 using testing::make_problem;
@@ -16,10 +17,6 @@ using testing::make_shape;
 using testing::Problem;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-KernelTask document(int64_t length) {
-  return {.q_len = length, .kv_len = length};
-}
 
 TEST(Reference, AveragesVisibleValuesWhenScoresAreEqual) {
   Problem<double> p = make_problem<double>(make_shape(2, 1, 3), {document(5)}, 1);

@@ -34,6 +34,11 @@ inline AttentionShape make_shape(int64_t heads, int64_t kv_heads, int64_t head_d
   return {heads, kv_heads, head_dim, 1 / std::sqrt(static_cast<double>(head_dim)), window_left};
 }
 
+/// All of one document, at the first rows.
+inline KernelTask document(int64_t length) {
+  return {.q_len = length, .kv_len = length};
+}
+
 /// Buffers as large as the tasks ask for. Results start as NaN, so that a row that isn't written shows.
 template <typename T>
 Problem<T> make_problem(const AttentionShape& shape, std::vector<KernelTask> tasks, uint64_t seed) {
