@@ -15,6 +15,7 @@
 #include "hwy/foreach_target.h"
 // clang-format on
 #include "hwy/highway.h"
+#include "kernel/lanes-inl.h"
 #include "kernel/pack-inl.h"
 #include "kernel/strip-inl.h"
 #include "kernel/tile-inl.h"
@@ -85,38 +86,23 @@ struct SliceRun {
 };
 
 template <typename T>
-struct BackwardTile {
+struct BackwardTile : TileLanes<Accumulator<T>> {
   using E = Accumulator<T>;
   using D = hn::ScalableTag<E>;
-  static constexpr int64_t kLanes = Tile<E>::kLanes, kRows = Tile<E>::kRows;
-  static constexpr int64_t kStripLanes = Tile<E>::kVectors * kLanes;
+  using Base = TileLanes<E>;
+  using Base::block, Base::block_keys, Base::dim, Base::group, Base::kLanes, Base::kRows, Base::kStripLanes,
+      Base::kv_head, Base::lane_begin, Base::lane_end, Base::lanes, Base::padded_lanes, Base::row_of_lane,
+      Base::task, Base::wide;
   static constexpr int kOuterRows = Tile<E>::kOuterRows;
 
   const AttentionBackward<T>& args;
-  const KernelTask& task;
-  const int64_t kv_head, lane_begin, lane_end;
-  const int64_t group, dim, wide, lanes, padded_lanes;
   Sums<E>*dq, *dk, *dv;
   BackwardBuffers<E> buffers;
-  int64_t block = 0, block_keys = 0;
   Rows<E> keys_of_block, values_of_block;
   bool fresh_queries = false;
 
-  BackwardTile(const AttentionBackward<T>& args, const KernelTask& task, int64_t kv_head, int64_t lane_begin,
-               int64_t lane_end, Sums<E>* dq, Sums<E>* dk, Sums<E>* dv)
-      : args(args),
-        task(task),
-        kv_head(kv_head),
-        lane_begin(lane_begin),
-        lane_end(lane_end),
-        group(args.shape.heads / args.shape.kv_heads),
-        dim(args.shape.head_dim),
-        wide(round_up(dim, 16)),
-        lanes(lane_end - lane_begin),
-        padded_lanes(round_up(lanes, kLanes)),
-        dq(dq),
-        dk(dk),
-        dv(dv) {
+  BackwardTile(const AttentionBackward<T>& args, const LaneTile& tile, Sums<E>* dq, Sums<E>* dk, Sums<E>* dv)
+      : Base(args.shape, args.tasks[tile.task], tile), args(args), dq(dq), dk(dk), dv(dv) {
     buffers = Arena::of_thread().place([this](Arena& arena) {
       BackwardBuffers<E> b;
       for (E** panel : {&b.q_strips, &b.dout_strips, &b.dq_strips, &b.q_slices, &b.dout_slices}) {
@@ -135,48 +121,35 @@ struct BackwardTile {
     });
   }
 
-  /// (row, head) of a lane, counted from the task's first query.
-  int64_t row_of_lane(int64_t lane) const {
-    const int64_t at = lane_begin + lane;
-    return at / group * args.shape.heads + kv_head * group + at % group;
-  }
-
   void run() {
-    const KeyRange low = visible_keys(task, lane_begin / group, args.shape.window_left);
-    const KeyRange high = visible_keys(task, (lane_end - 1) / group, args.shape.window_left);
-    if (low.begin >= high.end) return;
+    const KeyRange keys = Base::keys();
+    if (keys.begin >= keys.end) return;
     load_lanes();
-    for_strips<&BackwardTile::load_strip>();
-    for (block = low.begin / kBlockKeys * kBlockKeys; block < high.end; block += kBlockKeys) {
-      block_keys = std::min(kBlockKeys, high.end - block);
+    strips<&BackwardTile::load_strip>();
+    Base::for_blocks(keys, kBlockKeys, [&] {
       load_keys();
-      for_strips<&BackwardTile::differentiate>();
+      strips<&BackwardTile::differentiate>();
       add_to_keys(buffers.p, buffers.dout_slices, *dv);
       add_to_keys(buffers.ds, buffers.q_slices, *dk);
-    }
+    });
     std::fill_n(buffers.factor, kStripLanes, static_cast<E>(args.shape.scale));
     fresh_queries = dq->begin_rows(task.q_row + lane_begin / group, task.q_row + (lane_end - 1) / group + 1);
-    for_strips<&BackwardTile::add_to_queries>();
+    strips<&BackwardTile::add_to_queries>();
   }
 
   template <auto kStep>
-  void for_strips() {
-    for (int64_t lane = 0; lane < padded_lanes;) {
-      const int vectors = strip_vectors((padded_lanes - lane) / kLanes);
-      (this->*kStep)(lane, vectors);
-      lane += vectors * kLanes;
-    }
+  HWY_INLINE void strips() {
+    Base::template for_strips<kStep>(*this);
   }
 
   /// Rows of Q, times the scale, and dO as slices; LSE and δ. Lanes that see nothing, whose LSE is infinite,
   /// and those that pad get weights of zero.
   HWY_NOINLINE void load_lanes() {
-    const int64_t first = task.q_row * args.shape.heads;
     for (int64_t c = 0; c < wide;) {
       const int64_t width = slice_vectors<E>((wide - c) / kLanes) * kLanes, filled = std::min(width, dim - c);
       E *q = buffers.q_slices + c * padded_lanes, *dout = buffers.dout_slices + c * padded_lanes;
       for (int64_t lane = 0; lane < lanes; ++lane, q += width, dout += width) {
-        const int64_t at = (first + row_of_lane(lane)) * dim + c;
+        const int64_t at = row_of_lane(task.q_row, lane) * dim + c;
         copy_row(args.q + at, filled, width, static_cast<E>(args.shape.scale), q);
         copy_row(args.dout + at, filled, width, E(1), dout);
       }
@@ -185,10 +158,11 @@ struct BackwardTile {
       c += width;
     }
     for (int64_t lane = 0; lane < padded_lanes; ++lane) {
-      const E lse = lane < lanes ? args.lse[first + row_of_lane(lane)] : std::numeric_limits<E>::infinity();
+      const E lse =
+          lane < lanes ? args.lse[row_of_lane(task.q_row, lane)] : std::numeric_limits<E>::infinity();
       buffers.lse[lane] =
           std::isinf(lse) ? std::numeric_limits<E>::infinity() : lse * static_cast<E>(M_LOG2E);
-      buffers.delta[lane] = lane < lanes ? args.delta[first + row_of_lane(lane)] : E(0);
+      buffers.delta[lane] = lane < lanes ? args.delta[row_of_lane(task.q_row, lane)] : E(0);
     }
   }
 
@@ -220,9 +194,7 @@ struct BackwardTile {
   }
 
   HWY_NOINLINE void differentiate(int64_t lane, int vectors) {
-    const int64_t first = lane_begin + lane, last = std::min(lane_end, first + vectors * kLanes);
-    const StripKeys keys =
-        strip_keys(task, args.shape.window_left, group, first, last, block, block_keys, kRows);
+    const StripKeys keys = Base::strip_keys_of(lane, vectors, buffers.begin, buffers.end);
     const int64_t begin = std::min(keys.begin, keys.end), end = round_up(keys.end, kRows);
     for (E* panel : {buffers.p, buffers.ds}) {
       for (int64_t key = 0; key < begin; ++key) zero_row(vectors * kLanes, panel + key * padded_lanes + lane);
@@ -231,10 +203,6 @@ struct BackwardTile {
       }
     }
     if (keys.begin >= keys.end) return;
-    if (keys.all_begin > keys.begin || keys.all_end < end) {
-      lane_limits(task, args.shape.window_left, group, first, last, vectors * kLanes, block, block_keys,
-                  buffers.begin, buffers.end);
-    }
     for_width(vectors, *this, lane, keys);
   }
 
@@ -441,10 +409,8 @@ void run_segment(const AttentionBackward<T>& args, const BackwardSchedule& sched
     const GradientPiece& piece = schedule.pieces[i];
     if (piece.kv < 0) continue;
     for (int64_t lane = piece.lane_begin; lane < piece.lane_end; lane += most) {
-      const int64_t end = std::min(piece.lane_end, lane + most);
-      BackwardTile<T>(args, args.tasks[piece.task], kv_head, lane, end, &dq[piece.q], &dk[piece.kv],
-                      &dv[piece.kv])
-          .run();
+      const LaneTile tile{piece.task, kv_head, lane, std::min(piece.lane_end, lane + most)};
+      BackwardTile<T>(args, tile, &dq[piece.q], &dk[piece.kv], &dv[piece.kv]).run();
     }
   }
   for (auto* sums : {&dq, &dk, &dv}) {

@@ -16,6 +16,7 @@
 // clang-format on
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
+#include "kernel/lanes-inl.h"
 #include "kernel/pack-inl.h"
 #include "kernel/strip-inl.h"
 #include "kernel/tile-inl.h"
@@ -41,34 +42,23 @@ struct ForwardBuffers {
 };
 
 template <typename T>
-struct ForwardTile {
+struct ForwardTile : TileLanes<Accumulator<T>> {
   using E = Accumulator<T>;
   using D = hn::ScalableTag<E>;
-  static constexpr int64_t kLanes = Tile<E>::kLanes, kRows = Tile<E>::kRows;
-  static constexpr int64_t kStripLanes = Tile<E>::kVectors * kLanes;
+  using Base = TileLanes<E>;
+  using Base::block, Base::block_keys, Base::dim, Base::group, Base::kLanes, Base::kRows, Base::kStripLanes,
+      Base::kv_head, Base::lanes, Base::padded_lanes, Base::row_of_lane, Base::task, Base::wide;
   static constexpr E kEmpty = -std::numeric_limits<E>::infinity();
 
   const AttentionForward<T>& args;
-  const LaneTile& tile;
   const LaneTile* next;  // that this thread computes after this one; null after the last
-  const KernelTask& task;
-  const int64_t group, dim, wide, lanes, padded_lanes;
   ForwardBuffers<E> buffers;
-  int64_t block = 0, block_keys = 0;
   Rows<E> keys_of_block;
   bool last_block = false;
   Ahead ahead;
 
   ForwardTile(const AttentionForward<T>& args, const LaneTile& tile, const LaneTile* next)
-      : args(args),
-        tile(tile),
-        next(next),
-        task(args.tasks[tile.task]),
-        group(args.shape.heads / args.shape.kv_heads),
-        dim(args.shape.head_dim),
-        wide(round_up(dim, 16)),
-        lanes(tile.lane_end - tile.lane_begin),
-        padded_lanes(round_up(lanes, kLanes)) {
+      : Base(args.shape, args.tasks[tile.task], tile), args(args), next(next) {
     buffers = Arena::of_thread().place([this](Arena& arena) {
       ForwardBuffers<E> b;
       b.q = arena.take<E>(padded_lanes * wide);
@@ -88,32 +78,20 @@ struct ForwardTile {
     });
   }
 
-  /// Element offset of a lane in a (rows, heads) array whose row `row` is the task's first query.
-  int64_t row_of_lane(int64_t row, int64_t lane) const {
-    const int64_t at = tile.lane_begin + lane;
-    return (row + at / group) * args.shape.heads + tile.kv_head * group + at % group;
-  }
-
   void run() {
-    const KeyRange low = visible_keys(task, tile.lane_begin / group, args.shape.window_left);
-    const KeyRange high = visible_keys(task, (tile.lane_end - 1) / group, args.shape.window_left);
-    for_strips<&ForwardTile::load_queries>();
-    for (block = low.begin / kBlockKeys * kBlockKeys; block < high.end; block += kBlockKeys) {
-      block_keys = std::min(kBlockKeys, high.end - block);
-      last_block = block + kBlockKeys >= high.end;
+    const KeyRange keys = Base::keys();
+    strips<&ForwardTile::load_queries>();
+    Base::for_blocks(keys, kBlockKeys, [&] {
+      last_block = block + kBlockKeys >= keys.end;
       load_keys();
-      for_strips<&ForwardTile::attend>();
-    }
-    for_strips<&ForwardTile::finish>();
+      strips<&ForwardTile::attend>();
+    });
+    strips<&ForwardTile::finish>();
   }
 
   template <auto kStep>
-  void for_strips() {
-    for (int64_t lane = 0; lane < padded_lanes;) {
-      const int vectors = strip_vectors((padded_lanes - lane) / kLanes);
-      (this->*kStep)(lane, vectors);
-      lane += vectors * kLanes;
-    }
+  HWY_INLINE void strips() {
+    Base::template for_strips<kStep>(*this);
   }
 
   /// Rows of Q and O can be read and written in place, else they are converted or padded in scratch memory.
@@ -147,22 +125,15 @@ struct ForwardTile {
 
   HWY_NOINLINE void load_keys() {
     const int64_t stride = args.shape.kv_heads * dim;
-    const int64_t at = (task.kv_row + block) * stride + tile.kv_head * dim;
+    const int64_t at = (task.kv_row + block) * stride + kv_head * dim;
     keys_of_block = pack_rows(args.k + at, stride, block_keys, round_up(block_keys, kRows), dim, wide,
                               lanes <= kLanesInPlace, buffers.k);
     pack_columns<kRows>(args.v + at, stride, block_keys, kBlockKeys, dim, buffers.v);
   }
 
   void attend(int64_t lane, int vectors) {
-    const int64_t first = tile.lane_begin + lane;
-    const int64_t last = std::min(tile.lane_end, first + vectors * kLanes);
-    const StripKeys keys =
-        strip_keys(task, args.shape.window_left, group, first, last, block, block_keys, kRows);
+    const StripKeys keys = Base::strip_keys_of(lane, vectors, buffers.begin, buffers.end);
     if (keys.begin >= keys.end) return;
-    if (keys.all_begin > keys.begin || keys.all_end < round_up(keys.end, kRows)) {
-      lane_limits(task, args.shape.window_left, group, first, last, vectors * kLanes, block, block_keys,
-                  buffers.begin, buffers.end);
-    }
     ahead.clear();
     if (last_block) look_ahead(lane, vectors * kLanes, keys);
     for_width(vectors, *this, lane, keys);

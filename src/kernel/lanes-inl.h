@@ -1,0 +1,94 @@
+// The query lanes of one tile of a task: what the forward and the backward kernel share of setting one up and
+// of walking over its strips and key blocks.
+#if defined(DISTCA_KERNEL_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef DISTCA_KERNEL_LANES_INL_H_
+#undef DISTCA_KERNEL_LANES_INL_H_
+#else
+#define DISTCA_KERNEL_LANES_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+
+#include "hwy/highway.h"
+#include "kernel/attention.h"
+#include "kernel/schedule.h"
+#include "kernel/strip-inl.h"
+#include "kernel/tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace distca::HWY_NAMESPACE {
+
+/// `wide` is head_dim padded to whole register tiles, `padded_lanes` the lanes padded to whole vectors.
+template <typename E>
+struct TileLanes {
+  static constexpr int64_t kLanes = Tile<E>::kLanes, kRows = Tile<E>::kRows;
+  static constexpr int64_t kStripLanes = Tile<E>::kVectors * kLanes;
+
+  const AttentionShape& shape;
+  const KernelTask& task;
+  const int64_t kv_head, lane_begin, lane_end;
+  const int64_t group, dim, wide, lanes, padded_lanes;
+  int64_t block = 0, block_keys = 0;  // the keys that are worked on
+
+  TileLanes(const AttentionShape& shape, const KernelTask& task, const LaneTile& tile)
+      : shape(shape),
+        task(task),
+        kv_head(tile.kv_head),
+        lane_begin(tile.lane_begin),
+        lane_end(tile.lane_end),
+        group(shape.heads / shape.kv_heads),
+        dim(shape.head_dim),
+        wide(round_up(dim, 16)),
+        lanes(lane_end - lane_begin),
+        padded_lanes(round_up(lanes, kLanes)) {}
+
+  /// (row, head) of a lane in a (rows, heads) array whose row `row` is the task's first query.
+  int64_t row_of_lane(int64_t row, int64_t lane) const {
+    const int64_t at = lane_begin + lane;
+    return (row + at / group) * shape.heads + kv_head * group + at % group;
+  }
+
+  /// Keys that any lane sees.
+  KeyRange keys() const {
+    const KeyRange low = visible_keys(task, lane_begin / group, shape.window_left);
+    const KeyRange high = visible_keys(task, (lane_end - 1) / group, shape.window_left);
+    return {low.begin, high.end};
+  }
+
+  /// Calls step() for each block of at most `most` keys of the task's grid that holds any of `keys`.
+  template <class Step>
+  HWY_INLINE void for_blocks(const KeyRange& keys, int64_t most, Step step) {
+    for (block = keys.begin / most * most; block < keys.end; block += most) {
+      block_keys = std::min(most, keys.end - block);
+      step();
+    }
+  }
+
+  /// Calls (body.*kStep)(lane, vectors) for each strip.
+  template <auto kStep, class Body>
+  HWY_INLINE void for_strips(Body& body) {
+    for (int64_t lane = 0; lane < padded_lanes;) {
+      const int vectors = strip_vectors((padded_lanes - lane) / kLanes);
+      (body.*kStep)(lane, vectors);
+      lane += vectors * kLanes;
+    }
+  }
+
+  /// What the strip's lanes see of the block. Where they see different keys, `begin` and `end` get the ends
+  /// of what each lane sees, relative to the block.
+  StripKeys strip_keys_of(int64_t lane, int vectors, E* begin, E* end) const {
+    const int64_t first = lane_begin + lane, last = std::min(lane_end, first + vectors * kLanes);
+    const StripKeys keys = strip_keys(task, shape.window_left, group, first, last, block, block_keys, kRows);
+    if (keys.begin < keys.end && (keys.all_begin > keys.begin || keys.all_end < round_up(keys.end, kRows))) {
+      lane_limits(task, shape.window_left, group, first, last, vectors * kLanes, block, block_keys, begin,
+                  end);
+    }
+    return keys;
+  }
+};
+
+}  // namespace distca::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif
