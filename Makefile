@@ -2,11 +2,12 @@
 SHELL := /bin/bash
 JOBS ?= $(shell scripts/jobs)
 
-.PHONY: help deps build demo test sanitize bench format format-check clean
+.PHONY: help deps build demo test test-exact sanitize bench format format-check clean
 help:
 	@echo "make build     build/distca and the tests"
 	@echo "make demo      build, then train a small model on this machine's C headers: five minutes"
 	@echo "make test      build, then run every test"
+	@echo "make test-exact  every way to split a run, against the dense model: ten minutes"
 	@echo "make sanitize  tests under the address, undefined-behaviour and thread sanitizers"
 	@echo "make bench     the benchmarks of bench/"
 	@echo "make format    clang-format 14 over src/ and bench/"
@@ -25,6 +26,9 @@ demo: deps
 
 test: build
 	ctest --test-dir build -j 2 --output-on-failure
+
+test-exact: build
+	OMP_NUM_THREADS=1 build/tests/exactness
 
 sanitize: deps
 	scripts/sanitize $(JOBS)

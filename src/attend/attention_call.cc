@@ -37,8 +37,37 @@ AttentionCall::AttentionCall(AttentionRuntime& runtime, BatchTables tables, cons
   shape_.check();
   DISTCA_CHECK(tables_.forward->ranks == runtime.fabric.world_size(), "a plan for {} ranks on a fabric of {}",
                tables_.forward->ranks, runtime.fabric.world_size());
-  DISTCA_CHECK(runtime.options.memory == AttentionMemory::kResend || tables_.forward == tables_.backward,
+  DISTCA_CHECK(runtime.options.memory == AttentionMemory::kResend || tables_.backward == nullptr ||
+                   tables_.forward == tables_.backward,
                "memory 'keep' runs backward where forward ran: it takes one plan for both, use 'resend'");
+}
+
+AttentionCall::AttentionCall(AttentionRuntime& runtime, BatchTables tables, const AttentionShape& shape,
+                             std::string name, AttentionKept kept)
+    : runtime_(runtime),
+      tables_(std::move(tables)),
+      shape_(shape),
+      name_(std::move(name)),
+      differentiable_(true),
+      dtype_(kept.dtype),
+      sum_dtype_(accumulator_type(kept.dtype)),
+      home_q_(std::move(kept.home_q)),
+      home_k_(std::move(kept.home_k)),
+      home_v_(std::move(kept.home_v)),
+      q_(std::move(kept.q)),
+      k_(std::move(kept.k)),
+      v_(std::move(kept.v)),
+      o_(std::move(kept.o)),
+      lse_(std::move(kept.lse)) {
+  DISTCA_CHECK(o_.size(0) == tables_.backward->home_rows, "{} kept {} rows, the plan gives this rank {}",
+               name_, o_.size(0), tables_.backward->home_rows);
+}
+
+AttentionKept AttentionCall::release() {
+  DISTCA_CHECK(differentiable_ && o_.defined() && !grad_taken_, "{} has nothing to hand over", name_);
+  grad_taken_ = true;
+  return {std::move(home_q_), std::move(home_k_), std::move(home_v_), std::move(q_), std::move(k_),
+          std::move(v_),      std::move(o_),      std::move(lse_),    dtype_};
 }
 
 at::Tensor AttentionCall::take(std::initializer_list<int64_t> sizes, at::ScalarType dtype) {

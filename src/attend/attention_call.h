@@ -51,12 +51,29 @@ struct BatchTables {
   std::shared_ptr<const RankTables> forward, backward;
 };
 
+/// What a call leaves for its backward, where that runs by another plan in another call: a pipeline's
+/// backward tick holds other nano-batches than any of its forward ticks.
+struct AttentionKept {
+  at::Tensor home_q, home_k, home_v;  // at home: resend
+  at::Tensor q, k, v;                 // on the server, in the order of its buffers: keep
+  at::Tensor o, lse;                  // at home, merged
+  at::ScalarType dtype = at::kFloat;
+};
+
 class AttentionCall {
  public:
   /// `name` stands in time-outs: "layer 3 of nano-batch 1". Without `differentiable` nothing is kept for
   /// backward. Throws Error when memory is kKeep and the two tables differ.
   AttentionCall(AttentionRuntime& runtime, BatchTables tables, const AttentionShape& shape, std::string name,
                 bool differentiable);
+
+  /// A call that runs backward only, by `tables.backward`. `kept` is this rank's own at home, and with keep
+  /// what its server has for the tasks of these tables; rows of a rank without a home are 0.
+  AttentionCall(AttentionRuntime& runtime, BatchTables tables, const AttentionShape& shape, std::string name,
+                AttentionKept kept);
+
+  /// After collect_end(): hands over what backward needs; backward is then another call's.
+  AttentionKept release();
 
   /// q (home_rows, heads, head_dim), k and v (home_rows, kv_heads, head_dim); a dedicated server gives 0
   /// rows.

@@ -129,14 +129,14 @@ MergeTable make_merge_table(int64_t rows, int64_t parts,
 }
 
 RankTables make_rank_tables(const Plan& plan, const Exchange& exchange, uint64_t digest, int32_t rank,
-                            at::Device device) {
+                            at::Device device, std::optional<int64_t> home_rows) {
   DISTCA_CHECK(0 <= rank && rank < plan.servers, "rank {} is none of the plan's {} servers", rank,
                plan.servers);
   RankTables tables;
   tables.rank = rank;
   tables.ranks = plan.servers;
   tables.digest = digest;
-  tables.home_rows = rank < plan.layout.ranks ? plan.layout.rows : 0;
+  tables.home_rows = home_rows.value_or(rank < plan.layout.ranks ? plan.layout.rows : 0);
   const ServerRows& server = exchange.servers[rank];
   std::vector<const Route*> from;
   for (const Route& route : exchange.from_home(rank)) from.push_back(&route);

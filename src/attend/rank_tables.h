@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "kernel/attention.h"
@@ -57,8 +58,10 @@ struct RankTables {
   MergeTable home_merge;    // a row's outputs from its servers, in rank order
 };
 
-/// `digest` is plan.digest(), handed in because every rank thread would compute the same.
+/// `digest` is plan.digest(), handed in because every rank thread would compute the same. `home_rows` is what
+/// the rank's token buffers hold, where that isn't the plan's chunk for ranks with a home and 0 for dedicated
+/// servers: at least the rows of its shards.
 RankTables make_rank_tables(const Plan& plan, const Exchange& exchange, uint64_t digest, int32_t rank,
-                            at::Device device);
+                            at::Device device, std::optional<int64_t> home_rows = std::nullopt);
 
 }  // namespace distca

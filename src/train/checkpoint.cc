@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "model/weights.h"
+#include "train/gather.h"
 
 namespace distca {
 namespace {
@@ -64,18 +65,31 @@ void replace_folder(const fs::path& from, const fs::path& to) {
   fs::remove_all(earlier);
 }
 
-std::vector<NamedTensor> optimizer_tensors(const FlatParameters& parameters, const AdamState& adam) {
+/// "exp_avg.NAME" and "exp_avg_sq.NAME" for every tensor.
+std::vector<NamedTensor> optimizer_tensors(const CheckpointTensors& tensors) {
   std::vector<NamedTensor> out;
-  for (const FlatEntry& entry : parameters.entries) {
-    out.push_back({"exp_avg." + entry.name, FlatParameters::view(adam.exp_avg, entry)});
-    out.push_back({"exp_avg_sq." + entry.name, FlatParameters::view(adam.exp_avg_sq, entry)});
+  for (size_t i = 0; i < tensors.exp_avg.size(); ++i) {
+    out.push_back(tensors.exp_avg[i]);
+    out.push_back(tensors.exp_avg_sq[i]);
+    out[2 * i].name = "exp_avg." + out[2 * i].name;
+    out[2 * i + 1].name = "exp_avg_sq." + out[2 * i + 1].name;
   }
   return out;
 }
 
-void write_files(const std::string& folder, const Trainer& trainer) {
-  save_llama(folder, trainer.parameters.model.config, trainer.parameters.model.named());
-  save_tensors(folder + "/optimizer.safetensors", optimizer_tensors(trainer.parameters, trainer.adam));
+/// The same of what this rank holds, to be filled.
+std::vector<NamedTensor> own_optimizer_tensors(const FlatParameters& parameters, const AdamState& adam) {
+  CheckpointTensors own;
+  for (const FlatEntry& entry : parameters.entries) {
+    own.exp_avg.push_back({entry.name, FlatParameters::view(adam.exp_avg, entry), entry.sharding});
+    own.exp_avg_sq.push_back({entry.name, FlatParameters::view(adam.exp_avg_sq, entry), entry.sharding});
+  }
+  return optimizer_tensors(own);
+}
+
+void write_files(const std::string& folder, const Trainer& trainer, const CheckpointTensors& tensors) {
+  save_llama(folder, trainer.parameters.model.config, tensors.weights);
+  save_tensors(folder + "/optimizer.safetensors", optimizer_tensors(tensors));
   write_file_atomically(folder + "/data.json", trainer.stream_state());
   const Json run = {{"format", 1}, {"step", trainer.next_step()}, {"updates", trainer.adam.updates}};
   write_file_atomically(folder + "/run.json", run.dump(1) + "\n");
@@ -175,13 +189,22 @@ void check_checkpoint(const std::string& folder, const LlamaConfig& model, const
                      stored.dump(), dtype);
 }
 
-std::string save_checkpoint(const Config::Checkpoint& config, const Trainer& trainer) {
+CheckpointTensors gather_checkpoint(const Trainer& trainer) {
+  const FlatParameters& parameters = trainer.parameters;
+  const auto gather = [&](const at::Tensor& buffer) {
+    return gather_tensors(trainer.fabrics, trainer.grid, trainer.stage_layers, parameters, buffer);
+  };
+  return {gather(parameters.values), gather(trainer.adam.exp_avg), gather(trainer.adam.exp_avg_sq)};
+}
+
+std::string save_checkpoint(const Config::Checkpoint& config, const Trainer& trainer,
+                            const CheckpointTensors& tensors) {
   const fs::path folder = checkpoint_folder(config, trainer.next_step());
   const fs::path temporary = folder.string() + ".tmp";
   try {
     fs::remove_all(temporary);
     fs::create_directories(temporary);
-    write_files(temporary, trainer);
+    write_files(temporary, trainer, tensors);
     replace_folder(temporary, folder);
     sync_folder(config.dir);
     write_file_atomically(config.dir + "/latest", folder.filename().string() + "\n");
@@ -199,9 +222,9 @@ std::string save_checkpoint(const Config::Checkpoint& config, const Trainer& tra
 void load_checkpoint(const std::string& folder, Trainer& trainer) {
   const bool wide = trainer.parameters.values.scalar_type() == at::kDouble;
   check_checkpoint(folder, trainer.parameters.model.config, wide ? "float64" : "float32");
-  load_llama(trainer.parameters.model, folder);
+  if (!trainer.place.server) load_llama(trainer.parameters.model, folder);
   // A file by name: the folder's model.safetensors is found first otherwise.
-  load_tensors(folder + "/optimizer.safetensors", optimizer_tensors(trainer.parameters, trainer.adam));
+  load_tensors(folder + "/optimizer.safetensors", own_optimizer_tensors(trainer.parameters, trainer.adam));
   const std::string run_path = folder + "/run.json", data_path = folder + "/data.json";
   trainer.restore_stream(read_text(data_path), data_path);
   const Json run = read_json(run_path);

@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "train/trainer.h"
 
@@ -38,10 +39,19 @@ std::string checkpoint_to_resume(const Config::Checkpoint& config);
 /// Throws InputError unless `folder` is a checkpoint of this very model, in this type of weights.
 void check_checkpoint(const std::string& folder, const LlamaConfig& model, const std::string& dtype);
 
-/// Writes the trainer's state, points `latest` to it, and removes all but the newest `keep` checkpoints (0:
-/// none is removed). Returns its folder. Throws Error when the disk is full or can't be written; what
-/// `latest` named before is then still whole.
-std::string save_checkpoint(const Config::Checkpoint& config, const Trainer& trainer);
+/// The whole model of a run, wherever its parts are: weights, and the optimizer's two averages of each.
+struct CheckpointTensors {
+  std::vector<NamedTensor> weights, exp_avg, exp_avg_sq;
+};
+
+/// On rank 0; nothing elsewhere. A collective of the ranks that hold the model.
+CheckpointTensors gather_checkpoint(const Trainer& trainer);
+
+/// Writes the state of a run of which this is rank 0, points `latest` to it, and removes all but the newest
+/// `keep` checkpoints (0: none is removed). Returns its folder. Throws Error when the disk is full or can't
+/// be written; what `latest` named before is then still whole.
+std::string save_checkpoint(const Config::Checkpoint& config, const Trainer& trainer,
+                            const CheckpointTensors& tensors);
 
 /// Brings a new trainer to the state of a checkpoint. Throws InputError that names the file when it is of
 /// another model, another data set or other inputs, or was damaged.

@@ -57,6 +57,7 @@ struct Config {
     int64_t tp = 1;
     int64_t pp = 1;
     int64_t cp = 1;
+    std::vector<double> stage_layers;
     std::vector<double> speeds;
     int64_t servers = 0;
     std::string recompute = "none";

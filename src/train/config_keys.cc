@@ -68,9 +68,11 @@ void add_data_and_model(Table& table, Config& c) {
       .key(
           "weights", &c.model.weights,
           "safetensors file, or folder of them, to start from; empty: random weights drawn from `train.seed`")
-      .key("dtype", &c.model.dtype, "type of weights and activations")
-      .choices({"float32", "float64", "bfloat16"})
-      .trainer_takes({"float32", "float64"});
+      .key(
+          "dtype", &c.model.dtype,
+          "type of activations, exchanges and products; weights have it too, but with `bfloat16` they, their "
+          "gradients and the optimizer stay in `float32`")
+      .choices({"float32", "float64", "bfloat16"});
 }
 
 void add_train(Table& table, Config& c) {
@@ -116,7 +118,6 @@ void add_attention(Table& table, Config& c) {
       .trainer_takes({"cad", "none"})
       .key("layout", &c.attention.layout, "`free`: documents of a step may move between ranks first")
       .choices({"fixed", "free"})
-      .trainer_takes({"fixed"})
       .key("tolerance", &c.attention.tolerance, "how far a rank's load may stay from its share")
       .between(0, 1)
       .key("min_gain", &c.attention.min_gain, "least seconds of compute moved per second of transfer; 0: off")
@@ -141,28 +142,29 @@ void add_attention(Table& table, Config& c) {
 
 void add_parallel_and_link(Table& table, Config& c) {
   table.section("parallel")
-      .key("tp", &c.parallel.tp, "tensor-parallel degree")
-      .least(1)
-      .not_yet()
+      .key("tp", &c.parallel.tp, "tensor-parallel degree: splits heads, MLP columns and vocabulary")
+      .between(1, 1024)
       .key("pp", &c.parallel.pp, "pipeline stages")
+      .between(1, 1024)
+      .key("stage_layers", &c.parallel.stage_layers,
+           "layers of each pipeline stage; empty: as even as they go")
       .least(1)
-      .not_yet()
       .key("cp", &c.parallel.cp, "context-parallel degree of the baselines `wlb`, `cp`, `cp-seq`")
       .least(1)
       .not_yet()
       .key("speeds", &c.parallel.speeds, "speed of each rank relative to the others; empty: all equal")
       .least(0)
       .not_yet()
-      .key("servers", &c.parallel.servers, "dedicated attention servers per tensor-parallel index")
-      .least(0)
-      .not_yet()
+      .key("servers", &c.parallel.servers,
+           "dedicated attention servers per tensor-parallel index: ranks without a model")
+      .between(0, 1e6)
       .key("recompute", &c.parallel.recompute,
            "activations computed again in backward: `selective` keeps attention outputs only")
       .choices({"none", "selective"})
-      .trainer_takes({"none"})
-      .key("schedule", &c.parallel.schedule, "order of pipeline stages")
+      .key("schedule", &c.parallel.schedule,
+           "order of pipeline stages: all in the same phase, so that idle stages serve attention "
+           "(`same_phase`), or each on its own, attention shared inside a stage alone (`1f1b`)")
       .choices({"same_phase", "1f1b"})
-      .trainer_takes({"same_phase"})
       .key("shard_optimizer", &c.parallel.shard_optimizer, "split optimizer state over data-parallel ranks")
       .not_yet()
       .key("memory_limit", &c.parallel.memory_limit, "bytes a rank may use; 0: no limit")

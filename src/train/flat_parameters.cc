@@ -18,11 +18,13 @@ FlatParameters flatten(LlamaParameters model) {
   const std::vector<NamedTensor> named = model.named();
   int64_t elements = 0;
   for (const auto& [name, tensor, sharding] : named) {
-    flat.entries.push_back({name, tensor.sizes().vec(), 0, tensor.numel()});
+    flat.entries.push_back({name, tensor.sizes().vec(), 0, tensor.numel(), sharding});
     elements += tensor.numel();
     if (tensor.dim() > 1) flat.decayed += tensor.numel();
   }
-  flat.values = at::empty({elements}, named.at(0).tensor.options().requires_grad(false));
+  // A rank without a part of the model holds none.
+  const at::ScalarType dtype = named.empty() ? at::kFloat : named[0].tensor.scalar_type();
+  flat.values = at::empty({elements}, at::TensorOptions().dtype(dtype));
   flat.gradients = at::zeros_like(flat.values);
   int64_t matrices = 0, vectors = flat.decayed;
   for (size_t i = 0; i < named.size(); ++i) {

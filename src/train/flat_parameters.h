@@ -18,6 +18,7 @@ struct FlatEntry {
   std::string name;
   std::vector<int64_t> shape;
   int64_t begin = 0, count = 0;
+  Sharding sharding = {};  // over the tensor-parallel group
 };
 
 struct FlatParameters {
@@ -32,5 +33,8 @@ struct FlatParameters {
 
 /// Moves the parameters into one buffer. Backward adds to `gradients`, which begin as 0.
 FlatParameters flatten(LlamaParameters model);
+
+/// The embedding's name: with tied embeddings the pipeline's first and last stage both hold it.
+inline constexpr const char* kEmbedding = "model.embed_tokens.weight";
 
 }  // namespace distca

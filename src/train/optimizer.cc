@@ -25,8 +25,8 @@ double learning_rate(const Config::Train& config, int64_t step) {
   return config.min_lr + (config.lr - config.min_lr) * (1 + std::cos(std::numbers::pi * done)) / 2;
 }
 
-double gradient_norm(const FlatParameters& parameters) {
-  return at::linalg_vector_norm(parameters.gradients, 2, c10::nullopt, false, at::kDouble).item<double>();
+double gradient_norm(const at::Tensor& gradients) {
+  return at::linalg_vector_norm(gradients, 2, c10::nullopt, false, at::kDouble).item<double>();
 }
 
 void clip_gradients(FlatParameters& parameters, double norm, double clip) {

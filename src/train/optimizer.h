@@ -23,8 +23,8 @@ AdamState make_adam_state(const FlatParameters& parameters);
 /// cosine to `min_lr` at step `steps` − 1.
 double learning_rate(const Config::Train& config, int64_t step);
 
-/// √Σg² over all parameters, in float64.
-double gradient_norm(const FlatParameters& parameters);
+/// √Σg² in float64.
+double gradient_norm(const at::Tensor& gradients);
 
 /// Scales the gradients to norm `clip` where theirs, `norm`, is larger. A clip of 0 leaves them alone.
 void clip_gradients(FlatParameters& parameters, double norm, double clip);

@@ -7,9 +7,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "plan/exchange.h"
 #include "plan/report.h"
-#include "plan/traffic.h"
 #include "train/epoch_order.h"
 #include "train/rank_rows.h"
 
@@ -28,8 +26,25 @@ std::vector<int64_t> home_loads(const Layout& layout) {
 
 uint64_t PreparedStep::digest() const {
   uint64_t out = 0;
-  for (const PreparedNanoBatch& nano_batch : nano_batches) out = mix64(out ^ nano_batch.digest);
+  for (const uint64_t digest : digests) out = mix64(out ^ digest);
   return out;
+}
+
+StageWork stage_work(const LlamaConfig& config) {
+  const double pairs_per_weight = 2.0 / static_cast<double>(4 * config.num_attention_heads * config.head_dim);
+  StageWork work;
+  work.per_row_layer = static_cast<double>(config.layer_parameters()) * pairs_per_weight;
+  work.per_row_head = static_cast<double>(config.vocab_size * config.hidden_size) * pairs_per_weight;
+  return work;
+}
+
+Layout layout_by(const PlanOptions& options, const NanoBatch& nano_batch, int64_t rows, int32_t ranks) {
+  const Layout in_order = layout_of(nano_batch, rows, ranks);
+  const bool packs_itself = options.policy != Policy::kNone && options.policy != Policy::kCad;
+  if (!packs_itself && options.layout == LayoutKind::kFixed) return in_order;
+  PlanOptions at_home = options;
+  at_home.speeds.clear();
+  return make_plan(in_order, at_home).plan.layout;
 }
 
 StepPreparer::StepPreparer(BatchStream stream, PrepareOptions options)
@@ -55,29 +70,43 @@ PreparedStep StepPreparer::make() {
   PreparedStep step;
   step.batch = stream_.next();
   step.after = stream_.state();
-  double plan_s = 0;
+  const double begin = thread_cpu_seconds();
+  std::vector<Layout> layouts;
   for (const NanoBatch& nano_batch : step.batch.nano_batches)
-    step.nano_batches.push_back(make_nano_batch(step.batch, nano_batch, plan_s));
-  step.plan_ms = plan_s * 1e3;
+    layouts.push_back(layout_by(options_.ticks.plan, nano_batch, step.batch.rows, options_.ticks.grid.dp));
+  plan_ticks(step, layouts);
+  step.plan_ms = (thread_cpu_seconds() - begin) * 1e3;
+  for (size_t i = 0; i < layouts.size(); ++i)
+    step.nano_batches.push_back(rows_of(step.batch.nano_batches[i], layouts[i]));
   return step;
 }
 
-PreparedNanoBatch StepPreparer::make_nano_batch(const GlobalBatch& batch, const NanoBatch& nano_batch,
-                                                double& plan_s) {
-  const double begin = thread_cpu_seconds();
-  const Layout layout = layout_of(nano_batch, batch.rows, options_.ranks);
-  const Plan plan = make_plan(layout, options_.plan).plan;
-  PreparedNanoBatch out;
-  out.digest = plan.digest();
-  out.tables.forward = std::make_shared<RankTables>(
-      make_rank_tables(plan, make_exchange(plan), out.digest, options_.rank, at::kCPU));
-  out.tables.backward = out.tables.forward;
-  out.load_max_over_mean = max_over_mean(padded_pairs_of_servers(plan));
-  out.load_max_over_mean_none = max_over_mean(home_loads(layout));
-  plan_s += thread_cpu_seconds() - begin;
+void StepPreparer::plan_ticks(PreparedStep& step, const std::vector<Layout>& layouts) const {
+  const int64_t micro_batches = static_cast<int64_t>(layouts.size()) / options_.nano_batches;
+  const std::vector<Tick> ticks =
+      options_.schedule == PipelineSchedule::kSamePhase
+          ? same_phase_ticks(options_.ticks.grid.pp, micro_batches)
+          : one_forward_one_backward_ticks(options_.ticks.grid.pp, options_.place.stage, micro_batches);
+  TickPlanOptions options = options_.ticks;
+  // The layout is decided; what is left is who computes what.
+  if (options.plan.policy != Policy::kCad) options.plan.policy = Policy::kNone;
+  TickPlanner planner(options, layouts, options_.nano_batches);
+  for (const Tick& tick : ticks) step.ticks.push_back(planner.plan(tick));
+  step.digests = planner.digests();
+  step.load_max_over_mean = planner.worst_finish();
+  step.idle_load = planner.idle_load();
+  step.idle_share = planner.idle_share();
+  for (const Layout& layout : layouts)
+    step.load_max_over_mean_none = std::max(step.load_max_over_mean_none, max_over_mean(home_loads(layout)));
+}
 
+NanoBatchRows StepPreparer::rows_of(const NanoBatch& nano_batch, const Layout& layout) const {
+  NanoBatchRows out;
+  if (options_.place.server) return out;
+  Layout padded = layout;
+  padded.rows = out.rows = rows_held(layout, options_.ticks.grid);
   const RankRows rows =
-      read_rows(nano_batch, layout, options_.rank, stream_.source(), options_.model.vocab_size);
+      read_rows(nano_batch, padded, options_.place.dp_rank, stream_.source(), options_.model.vocab_size);
   out.tokens = at::tensor(rows.tokens);
   out.targets = at::tensor(rows.targets);
   out.rope = make_rope(options_.model, at::tensor(rows.positions), options_.dtype);

@@ -1,47 +1,49 @@
 // All that a rank needs before a step begins, made in a background thread while the step before it runs: the
-// global batch, one plan per nano-batch, this rank's tables and its tokens. Every rank derives the same plans
+// global batch, the plans of its ticks, this rank's tables and its tokens. Every rank derives the same plans
 // from the same inputs; whoever runs the step compares the digests first.
 #pragma once
-
-#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <future>
 #include <vector>
 
-#include "attend/core_attention.h"
 #include "model/llama.h"
-#include "plan/policy.h"
 #include "train/global_batch.h"
+#include "train/stage_pass.h"
+#include "train/tick_plans.h"
 
 namespace distca {
 
-/// One nano-batch as this rank sees it: as many rows as its chunk has, padding included.
-struct PreparedNanoBatch {
-  BatchTables tables;
-  uint64_t digest = 0;         // of the plan
-  at::Tensor tokens, targets;  // int64 (rows)
-  Rope rope;
-  double load_max_over_mean = 1;       // over servers, in padded pairs
-  double load_max_over_mean_none = 1;  // if every rank computed the queries it is home to
-};
-
 struct PreparedStep {
   GlobalBatch batch;
-  std::vector<PreparedNanoBatch> nano_batches;  // as in the batch
-  StreamState after;                            // of the stream, once this step is done
-  double plan_ms = 0;                           // thread CPU time of planning and of the tables
+  std::vector<NanoBatchRows> nano_batches;  // this rank's, as in the batch
+  std::vector<PreparedTick> ticks;          // in order
+  std::vector<uint64_t> digests;            // of the plans that this rank shares with others
+  StreamState after;                        // of the stream, once this step is done
+  double plan_ms = 0;                       // thread CPU time of planning and of the tables
+  double load_max_over_mean = 1;            // of the worst plan: latest finish over the best common one
+  double load_max_over_mean_none = 1;       // if every rank computed the queries it is home to
+  double idle_load = 0, idle_share = 0;     // see TickPlanner
 
   uint64_t digest() const;  // of all plans
 };
 
 struct PrepareOptions {
-  int32_t rank = 0, ranks = 1;
-  PlanOptions plan;
+  TickPlanOptions ticks;
+  PipelineSchedule schedule = PipelineSchedule::kSamePhase;
+  RankPlace place;
   LlamaConfig model;
   at::ScalarType dtype = at::kFloat;
-  int64_t steps = 0;  // the last step + 1: nothing beyond it is prepared
+  int64_t nano_batches = 1;  // of a micro-batch
+  int64_t steps = 0;         // the last step + 1: nothing beyond it is prepared
 };
+
+/// What a model's layers cost in pairs, where a product of matrices runs at the rate of attention: a weight
+/// is two FLOPs a row, a pair 4 · heads · head_dim.
+StageWork stage_work(const LlamaConfig& config);
+
+/// Where the documents of a nano-batch lie on the data-parallel ranks.
+Layout layout_by(const PlanOptions& options, const NanoBatch& nano_batch, int64_t rows, int32_t ranks);
 
 /// Makes one step after the other, each a step ahead of its use.
 class StepPreparer {
@@ -56,7 +58,8 @@ class StepPreparer {
 
  private:
   PreparedStep make();
-  PreparedNanoBatch make_nano_batch(const GlobalBatch& batch, const NanoBatch& nano_batch, double& plan_s);
+  void plan_ticks(PreparedStep& step, const std::vector<Layout>& layouts) const;
+  NanoBatchRows rows_of(const NanoBatch& nano_batch, const Layout& layout) const;
   void start();
 
   BatchStream stream_;

@@ -114,10 +114,13 @@ void prepare_to_write(const Config& config, const std::string& checkpoint) {
   }
 }
 
-/// Returns its folder. `checkpoint` is the one before it.
+/// Returns its folder. `checkpoint` is the one before it. Every rank calls it, and rank 0 writes.
 std::string write_checkpoint(const Config& config, const Trainer& trainer, const std::string& checkpoint) {
+  CheckpointTensors tensors;
+  if (!trainer.place.server) tensors = gather_checkpoint(trainer);
+  if (trainer.fabrics.world.rank() > 0) return checkpoint_folder(config.checkpoint, trainer.next_step());
   try {
-    return save_checkpoint(config.checkpoint, trainer);
+    return save_checkpoint(config.checkpoint, trainer, tensors);
   } catch (const Error& error) {
     throw Error(format("the checkpoint of step {} could not be written: {}; {}", trainer.next_step(),
                        error.what(), last_good(checkpoint)));
@@ -167,7 +170,8 @@ RunInputs read_inputs(const Config& config) {
   about(config, "attention.kernel", [&] { make_attention_kernel(config.attention.kernel, at::kCPU, 1); });
   about(config, config.checkpoint.resume.empty() ? "checkpoint.dir" : "checkpoint.resume", [&] {
     const std::string checkpoint = checkpoint_to_resume(config.checkpoint);
-    if (!checkpoint.empty()) check_checkpoint(checkpoint, inputs.model, config.model.dtype);
+    const std::string stored = config.model.dtype == "float64" ? "float64" : "float32";
+    if (!checkpoint.empty()) check_checkpoint(checkpoint, inputs.model, stored);
   });
   if (!config.train.metrics.empty()) {
     about(config, "train.metrics",
@@ -178,6 +182,7 @@ RunInputs read_inputs(const Config& config) {
 
 RunSummary run_training(Fabric& fabric, const RunInputs& inputs) {
   const Config& config = inputs.config;
+  about(config, "parallel", [&] { check_parallel(inputs, fabric.world_size()); });
   about(config, "train.tokens_per_batch", [&] { check_run(inputs, fabric.world_size()); });
   RunSummary summary;
   summary.checkpoint = checkpoint_to_resume(config.checkpoint);
@@ -201,9 +206,7 @@ RunSummary run_training(Fabric& fabric, const RunInputs& inputs) {
     }
     summary.stopped = should_stop(fabric) && metrics.step + 1 < config.train.steps;
     if (checkpoint_is_due(config, metrics.step + 1, summary.stopped)) {
-      const bool writes = fabric.rank() == 0;
-      summary.checkpoint = writes ? write_checkpoint(config, trainer, summary.checkpoint)
-                                  : checkpoint_folder(config.checkpoint, metrics.step + 1);
+      summary.checkpoint = write_checkpoint(config, trainer, summary.checkpoint);
     }
   }
   reporter.reset();

@@ -8,6 +8,7 @@
 
 #include "comm/threads.h"
 #include "model/dense_attention.h"
+#include "train/gather.h"
 #include "train/rank_rows.h"
 
 namespace distca::testing {
@@ -50,12 +51,24 @@ RunInputs small_run(const std::string& dtype) {
   return inputs;
 }
 
+namespace {
+
+std::vector<NamedTensor> in_float64(std::vector<NamedTensor> tensors) {
+  for (NamedTensor& each : tensors) each.tensor = each.tensor.to(at::kDouble, false, true);
+  return tensors;
+}
+
+}  // namespace
+
 RunResult run_rank(Fabric& fabric, const RunInputs& inputs) {
   Trainer trainer(fabric, inputs);
   RunResult result;
   for (int64_t step = 0; step < inputs.config.train.steps; ++step) {
     StepMetrics metrics = trainer.forward_backward();
-    if (step == 0) result.gradient = trainer.parameters.gradients.to(at::kDouble, false, true);
+    if (step == 0 && !trainer.place.server) {
+      result.gradients = in_float64(gather_tensors(trainer.fabrics, trainer.grid, trainer.stage_layers,
+                                                   trainer.parameters, trainer.parameters.gradients));
+    }
     trainer.update(metrics);
     result.losses.push_back(metrics.loss);
   }
@@ -97,9 +110,13 @@ RunResult run_dense(const RunInputs& inputs) {
       mean.backward();
       loss += mean.item<double>();
     }
-    if (step == 0) result.gradient = parameters.gradients.to(at::kDouble, false, true);
+    if (step == 0) {
+      for (const FlatEntry& entry : parameters.entries)
+        result.gradients.push_back({entry.name, FlatParameters::view(parameters.gradients, entry)});
+      result.gradients = in_float64(std::move(result.gradients));
+    }
     result.losses.push_back(loss);
-    clip_gradients(parameters, gradient_norm(parameters), inputs.config.train.clip);
+    clip_gradients(parameters, gradient_norm(parameters.gradients), inputs.config.train.clip);
     adam_update(parameters, adam, inputs.config.train, learning_rate(inputs.config.train, step));
   }
   return result;

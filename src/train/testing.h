@@ -18,10 +18,10 @@ TokenSource random_documents(const std::vector<int64_t>& lengths, int64_t vocabu
 /// padding that the last of four ranks is at times empty.
 RunInputs small_run(const std::string& dtype);
 
-/// Losses of all steps, and the summed gradient of step 0 in the order of FlatParameters::values.
+/// Losses of all steps, and the gradients of step 0 in the model's order, in float64.
 struct RunResult {
   std::vector<double> losses;
-  at::Tensor gradient;  // float64
+  std::vector<NamedTensor> gradients;
 };
 
 /// Runs the trainer, every rank; the result is rank 0's.

@@ -4,23 +4,18 @@
 #include <ATen/TensorOperators.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cmath>
 #include <numeric>
 #include <set>
 
+#include "attend/core_attention.h"
 #include "base/check.h"
 #include "model/weights.h"
-#include "train/schedule.h"
 
 namespace distca {
 namespace {
 
 constexpr int64_t kLeastRowsPerRank = 128;
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 RuntimeOptions runtime_options(const Config& config) {
   RuntimeOptions options;
@@ -30,30 +25,93 @@ RuntimeOptions runtime_options(const Config& config) {
   return options;
 }
 
-FlatParameters make_parameters(const RunInputs& inputs) {
+bool in_step(const Config& config) {
+  return config.parallel.schedule == "same_phase";
+}
+
+std::vector<int64_t> layers_by_stage(const RunInputs& inputs) {
+  return layers_of_stages(inputs.model.num_hidden_layers, inputs.config.parallel.pp,
+                          inputs.config.parallel.stage_layers);
+}
+
+LlamaPart part_of(const RunInputs& inputs, const RankPlace& place, int32_t tp) {
+  if (place.server) return {0, 0, false, false};
+  const std::vector<int64_t> layers = layers_by_stage(inputs);
+  LlamaPart part;
+  part.layer_begin = std::accumulate(layers.begin(), layers.begin() + place.stage, int64_t{0});
+  part.layer_end = part.layer_begin + layers[place.stage];
+  part.embedding = place.stage == 0;
+  part.head = part.layer_end == inputs.model.num_hidden_layers;
+  part.tp_rank = place.tp_rank;
+  part.tp_size = tp;
+  return part;
+}
+
+FlatParameters make_parameters(const RunInputs& inputs, const RankPlace& place, TensorGroup& group) {
   const at::ScalarType dtype = scalar_type(inputs.config.model.dtype);
-  LlamaParameters model = make_llama(inputs.model, LlamaPart::whole(inputs.model), dtype);
+  LlamaParameters model = make_llama(inputs.model, part_of(inputs, place, group.size()), dtype);
+  if (group.size() > 1) model.group = &group;
+  // One after the other, nothing overlaps.
+  if (inputs.config.attention.overlap == "single") group.runs = 1;
   if (inputs.config.model.weights.empty()) {
     initialize(model, static_cast<uint64_t>(inputs.config.train.seed));
-  } else {
+  } else if (!place.server) {
     load_llama(model, inputs.config.model.weights);
   }
   return flatten(std::move(model));
 }
 
-PrepareOptions prepare_options(const Fabric& fabric, const RunInputs& inputs) {
-  PrepareOptions options;
-  options.rank = fabric.rank();
-  options.ranks = fabric.world_size();
-  options.model = inputs.model;
+RunnerOptions runner_options(const RunInputs& inputs, const RankGrid& grid, const RankPlace& place) {
+  const bool together = in_step(inputs.config);
+  RunnerOptions options;
+  options.interleave = inputs.config.attention.overlap == "pingpong";
+  options.recompute = inputs.config.parallel.recompute == "selective";
+  options.layers = layers_by_stage(inputs);
+  if (!together) options.layers = {options.layers[place.stage]};
+  options.stage = place.server ? grid.pp : together ? place.stage : 0;
+  options.last_stage = place.stage == grid.pp - 1;
+  options.shape = attention_shape(inputs.model, grid.tp);
   options.dtype = scalar_type(inputs.config.model.dtype);
-  options.steps = inputs.config.train.steps;
-  options.plan.policy = policy_named(inputs.config.attention.policy);
-  options.plan.tolerance = inputs.config.attention.tolerance;
-  options.plan.bytes =
-      row_bytes({inputs.model.num_attention_heads, inputs.model.num_key_value_heads, inputs.model.head_dim,
-                 static_cast<int64_t>(c10::elementSize(options.dtype))});
+  options.tp = grid.tp;
   return options;
+}
+
+PrepareOptions prepare_options(const RunInputs& inputs, const RankGrid& grid, const RankPlace& place) {
+  const Config& config = inputs.config;
+  PrepareOptions options;
+  options.schedule =
+      in_step(config) ? PipelineSchedule::kSamePhase : PipelineSchedule::kOneForwardOneBackward;
+  options.place = place;
+  options.model = inputs.model;
+  options.dtype = scalar_type(config.model.dtype);
+  options.nano_batches = config.train.nano_batches;
+  options.steps = config.train.steps;
+  TickPlanOptions& ticks = options.ticks;
+  ticks.grid = grid;
+  ticks.stage_begin = in_step(config) ? 0 : place.stage;
+  ticks.stage_end = in_step(config) ? grid.pp : place.stage + 1;
+  ticks.stage_layers = layers_by_stage(inputs);
+  ticks.work = stage_work(inputs.model);
+  ticks.keep = config.attention.memory == "keep";
+  ticks.rank = in_step(config) ? place.attention_rank : place.dp_rank;
+  ticks.plan.policy = policy_named(config.attention.policy);
+  ticks.plan.layout = config.attention.layout == "free" ? LayoutKind::kFree : LayoutKind::kFixed;
+  ticks.plan.tolerance = config.attention.tolerance;
+  const AttentionShape shape = attention_shape(inputs.model, grid.tp);
+  ticks.plan.bytes = row_bytes(
+      {shape.heads, shape.kv_heads, shape.head_dim, static_cast<int64_t>(c10::elementSize(options.dtype))});
+  return options;
+}
+
+std::unique_ptr<StageLink> make_link(Fabric& attention, const RunInputs& inputs, const RankGrid& grid) {
+  if (grid.pp == 1) return nullptr;
+  const StageTraffic traffic{inputs.model.hidden_size, scalar_type(inputs.config.model.dtype)};
+  return in_step(inputs.config) ? make_link_in_step(attention, grid, traffic)
+                                : make_link_by_pairs(attention, grid, traffic);
+}
+
+RankGrid grid_of(const Config& config, int32_t world_size) {
+  return make_grid(world_size, config.parallel.pp, config.parallel.tp, config.parallel.servers);
 }
 
 void count_documents(const GlobalBatch& batch, int32_t ranks, StepMetrics& metrics) {
@@ -87,7 +145,8 @@ double least_activation_bytes(const RunInputs& inputs, int32_t ranks) {
   const double rows = static_cast<double>(rows_of_nano_batch(config)) * static_cast<double>(together) / ranks;
   const auto bytes = static_cast<double>(c10::elementSize(scalar_type(config.model.dtype)));
   return rows * bytes * static_cast<double>(inputs.model.hidden_size) *
-         static_cast<double>(inputs.model.num_hidden_layers);
+         static_cast<double>(inputs.model.num_hidden_layers) /
+         static_cast<double>(config.parallel.tp * config.parallel.pp);
 }
 
 double machine_memory() {
@@ -112,14 +171,32 @@ at::ScalarType scalar_type(const std::string& dtype) {
   return dtype == "float64" ? at::kDouble : dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
 }
 
+void check_parallel(const RunInputs& inputs, int32_t ranks) {
+  const Config& config = inputs.config;
+  const RankGrid grid = grid_of(config, ranks);
+  layers_by_stage(inputs);
+  check_tensor_parallel(inputs.model, grid.tp);
+  DISTCA_CHECK_INPUT(
+      in_step(config) || grid.servers == 0,
+      "parallel.servers = {}: with parallel.schedule = \"1f1b\" stages don't share exchanges, so "
+      "dedicated servers have nothing to serve",
+      grid.servers);
+  DISTCA_CHECK_INPUT(
+      config.attention.policy == "cad" || grid.servers == 0,
+      "parallel.servers = {}: with attention.policy = \"{}\" dedicated servers would have nothing "
+      "to do, only \"cad\" plans for them",
+      grid.servers, config.attention.policy);
+}
+
 void check_run(const RunInputs& inputs, int32_t ranks) {
   const BatchInputs batch = batch_inputs(inputs.config);
-  DISTCA_CHECK_INPUT(
-      batch.rows() >= kLeastRowsPerRank * ranks,
-      "train.tokens_per_batch = {} leaves {} rows of a nano-batch to each of {} ranks: at least "
-      "{} are needed; raise it, or lower nano_batches or the number of ranks",
-      batch.tokens_per_batch, batch.rows() / ranks, ranks, kLeastRowsPerRank);
-  const double least = least_activation_bytes(inputs, ranks), memory = machine_memory();
+  const int32_t dp = grid_of(inputs.config, ranks).dp;
+  DISTCA_CHECK_INPUT(batch.rows() >= kLeastRowsPerRank * dp,
+                     "train.tokens_per_batch = {} leaves {} rows of a nano-batch to each of {} data-parallel "
+                     "ranks: at least "
+                     "{} are needed; raise it, or lower nano_batches or the number of ranks",
+                     batch.tokens_per_batch, batch.rows() / dp, dp, kLeastRowsPerRank);
+  const double least = least_activation_bytes(inputs, dp), memory = machine_memory();
   DISTCA_CHECK_INPUT(
       least <= memory,
       "train.tokens_per_batch = {} needs more than {} GiB on each of {} ranks for the inputs of "
@@ -127,14 +204,21 @@ void check_run(const RunInputs& inputs, int32_t ranks) {
       batch.tokens_per_batch, std::ceil(least / kGiB), ranks, std::floor(memory / kGiB));
 }
 
-Trainer::Trainer(Fabric& fabric, const RunInputs& inputs)
-    : parameters(make_parameters(inputs)),
+Trainer::Trainer(Fabric& world, const RunInputs& inputs)
+    : grid(grid_of(inputs.config, world.world_size())),
+      place(place_of(grid, world.rank())),
+      fabrics(make_fabrics(world, grid, inputs.model.tie_word_embeddings)),
+      stage_layers(layers_by_stage(inputs)),
+      group(*fabrics.tensor),
+      parameters(make_parameters(inputs, place, group)),
       adam(make_adam_state(parameters)),
-      fabric_(fabric),
       config_(inputs.config),
-      runtime_(fabric, runtime_options(inputs.config)),
-      stream_(inputs.source, batch_inputs(inputs.config)),
-      prepare_(prepare_options(fabric, inputs)) {}
+      exchanging_(in_step(config_) ? nullptr : fabrics.attention->split(place.stage, "the ranks of a stage")),
+      runtime_(exchanging_ ? *exchanging_ : *fabrics.attention, runtime_options(config_)),
+      link_(make_link(*fabrics.attention, inputs, grid)),
+      runner_(parameters.model, runtime_, link_.get(), runner_options(inputs, grid, place)),
+      stream_(inputs.source, batch_inputs(config_)),
+      prepare_(prepare_options(inputs, grid, place)) {}
 
 void Trainer::restore_stream(std::string_view state, const std::string& origin) {
   DISTCA_CHECK(preparer_ == nullptr, "the stream was restored after its first step");
@@ -143,64 +227,84 @@ void Trainer::restore_stream(std::string_view state, const std::string& origin) 
   next_step_ = after_.step;
 }
 
-std::vector<double> Trainer::run_nano_batches(const PreparedStep& step) {
-  const double targets = static_cast<double>(std::max<int64_t>(1, step.batch.targets()));
-  const int64_t together = config_.attention.overlap == "pingpong" ? config_.train.nano_batches : 1;
-  std::vector<double> losses;
-  const std::span<const PreparedNanoBatch> all = step.nano_batches;
-  for (size_t first = 0; first < all.size(); first += together) {
-    const std::vector<at::Tensor> sums =
-        forward_losses(parameters.model, runtime_, all.subspan(first, together), static_cast<int64_t>(first));
-    at::Tensor sum = sums[0];
-    for (size_t i = 1; i < sums.size(); ++i) sum = sum + sums[i];
-    (sum / targets).backward();
-    for (const at::Tensor& each : sums) losses.push_back(each.item<double>());
+void Trainer::sum_gradients() {
+  const auto sum = [](Fabric& fabric, const at::Tensor& part, const char* name) {
+    const DType dtype = part.scalar_type() == at::kDouble ? DType::kFloat64 : DType::kFloat32;
+    fabric.all_reduce(part.data_ptr(), part.numel(), dtype, ReduceOp::kSum, name);
+  };
+  sum(*fabrics.data, parameters.gradients, "sum of gradients");
+  for (const FlatEntry& entry : parameters.entries) {
+    const at::Tensor gradient = parameters.gradients.narrow(0, entry.begin, entry.count);
+    if (grid.tp > 1 && entry.sharding.replicated())
+      sum(*fabrics.tensor, gradient, "sum of replicated gradients");
+    if (fabrics.ends && entry.name == kEmbedding) sum(*fabrics.ends, gradient, "sum of tied gradients");
   }
-  return losses;
+}
+
+// A sum over ranks counts every parameter once: by the first rank of those that hold it.
+double Trainer::gradient_norm() const {
+  double square = 0;
+  for (const FlatEntry& entry : parameters.entries) {
+    const bool tied = fabrics.ends && entry.name == kEmbedding && place.stage > 0;
+    const bool other_tp_rank = entry.sharding.replicated() && place.tp_rank > 0;
+    if (place.dp_rank > 0 || tied || other_tp_rank) continue;
+    const double norm = distca::gradient_norm(parameters.gradients.narrow(0, entry.begin, entry.count));
+    square += norm * norm;
+  }
+  fabrics.model->all_reduce(std::span<double>(&square, 1), ReduceOp::kSum, "norm of the gradient");
+  return std::sqrt(square);
 }
 
 void Trainer::sum_over_ranks(std::vector<double>& losses, StepMetrics& metrics) {
-  const DType dtype = parameters.gradients.scalar_type() == at::kDouble ? DType::kFloat64 : DType::kFloat32;
-  fabric_.all_reduce(parameters.gradients.data_ptr(), parameters.gradients.numel(), dtype, ReduceOp::kSum,
-                     "sum of gradients");
+  // Every rank of a tensor-parallel group has the whole group's losses.
+  if (place.tp_rank > 0) std::fill(losses.begin(), losses.end(), 0);
   losses.push_back(static_cast<double>(metrics.bytes));
-  fabric_.all_reduce(std::span<double>(losses), ReduceOp::kSum, "sum of losses");
+  fabrics.world.all_reduce(std::span<double>(losses), ReduceOp::kSum, "sum of losses");
   metrics.bytes = static_cast<int64_t>(losses.back());
   losses.pop_back();
-  fabric_.all_reduce(std::span<double>(&metrics.wait_s, 1), ReduceOp::kMax, "longest wait");
+  std::vector<double> worst = {metrics.wait_s, metrics.load_max_over_mean};
+  fabrics.world.all_reduce(std::span<double>(worst), ReduceOp::kMax, "longest wait");
+  metrics.wait_s = worst[0];
+  metrics.load_max_over_mean = worst[1];
+}
+
+int64_t Trainer::bytes_sent() const {
+  return runtime_.stats.total_bytes() + group.bytes + (link_ ? link_->bytes_sent : 0);
+}
+
+double Trainer::waited_s() const {
+  return runtime_.stats.wait_s + group.wait_s + (link_ ? link_->wait_s : 0);
 }
 
 StepMetrics Trainer::forward_backward() {
   if (preparer_ == nullptr) preparer_ = std::make_unique<StepPreparer>(stream_, prepare_);
   const PreparedStep step = preparer_->take();
-  std::vector<uint64_t> digests;
-  for (const PreparedNanoBatch& nano_batch : step.nano_batches) digests.push_back(nano_batch.digest);
-  check_digests(fabric_, digests);
+  check_digests(runtime_.fabric, step.digests);
 
-  const int64_t bytes_before = runtime_.stats.total_bytes();
-  const double wait_before = runtime_.stats.wait_s;
+  const int64_t bytes_before = bytes_sent();
+  const double wait_before = waited_s();
   parameters.gradients.zero_();
-  std::vector<double> losses = run_nano_batches(step);
+  const auto targets = static_cast<double>(std::max<int64_t>(1, step.batch.targets()));
+  std::vector<double> losses = runner_.run(step.ticks, step.nano_batches, 1 / targets);
 
   StepMetrics metrics;
   metrics.step = step.batch.step;
   metrics.tokens = step.batch.tokens();
   metrics.targets = step.batch.targets();
   metrics.padding = step.batch.padding();
-  count_documents(step.batch, fabric_.world_size(), metrics);
-  metrics.bytes = runtime_.stats.total_bytes() - bytes_before;
-  metrics.wait_s = runtime_.stats.wait_s - wait_before;
+  count_documents(step.batch, grid.dp, metrics);
+  metrics.bytes = bytes_sent() - bytes_before;
+  metrics.wait_s = waited_s() - wait_before;
   metrics.plan_ms = step.plan_ms;
   metrics.digest = step.digest();
-  for (const PreparedNanoBatch& nano_batch : step.nano_batches) {
-    metrics.load_max_over_mean = std::max(metrics.load_max_over_mean, nano_batch.load_max_over_mean);
-    metrics.load_max_over_mean_none =
-        std::max(metrics.load_max_over_mean_none, nano_batch.load_max_over_mean_none);
-  }
+  metrics.load_max_over_mean = step.load_max_over_mean;
+  metrics.load_max_over_mean_none = step.load_max_over_mean_none;
   sum_over_ranks(losses, metrics);
-  metrics.loss = std::accumulate(losses.begin(), losses.end(), 0.0) /
-                 static_cast<double>(std::max<int64_t>(1, metrics.targets));
-  metrics.grad_norm = gradient_norm(parameters);
+  metrics.loss = std::accumulate(losses.begin(), losses.end(), 0.0) / targets;
+  if (!place.server) {
+    sum_gradients();
+    metrics.grad_norm = gradient_norm();
+  }
   if (!std::isfinite(metrics.loss) || !std::isfinite(metrics.grad_norm)) stop_for(step, losses, metrics);
   after_ = step.after;
   return metrics;
@@ -227,10 +331,10 @@ void Trainer::update(StepMetrics& metrics) {
 }
 
 StepMetrics Trainer::step() {
-  const double begin = now();
+  const double begin = fabrics.world.now();
   StepMetrics metrics = forward_backward();
   update(metrics);
-  metrics.step_s = now() - begin;
+  metrics.step_s = fabrics.world.now() - begin;
   metrics.tokens_per_s = static_cast<double>(metrics.tokens) / metrics.step_s;
   return metrics;
 }

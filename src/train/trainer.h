@@ -1,12 +1,13 @@
-// One rank of a data-parallel run: it holds all parameters and its chunk of every nano-batch, shares core
-// attention with the other ranks, and sums gradients with them in rank order, so that all hold the same bits
-// before and after every update.
+// One rank of a run: it holds the parameters of its pipeline stage (its share of them, with tensor
+// parallelism) and its chunk of every nano-batch, or is a dedicated attention server and holds neither. Ranks
+// that hold the same parameters sum their gradients in rank order, so that all have the same bits before and
+// after every update.
 #pragma once
 
 #include <memory>
 #include <string>
 
-#include "attend/core_attention.h"
+#include "attend/attention_call.h"
 #include "base/check.h"
 #include "comm/fabric.h"
 #include "train/config.h"
@@ -15,6 +16,8 @@
 #include "train/metrics.h"
 #include "train/optimizer.h"
 #include "train/prepared_step.h"
+#include "train/rank_grid.h"
+#include "train/tick_runner.h"
 
 namespace distca {
 
@@ -28,8 +31,11 @@ struct RunInputs {
 BatchInputs batch_inputs(const Config& config);
 at::ScalarType scalar_type(const std::string& dtype);
 
-/// Throws InputError when so many ranks can't run this: a chunk of fewer than 128 rows,
-/// or of more than this machine could hold.
+/// Throws InputError when so many ranks don't divide as [parallel] asks, or the model or the schedule doesn't
+/// suit it.
+void check_parallel(const RunInputs& inputs, int32_t ranks);
+/// Throws InputError when so many ranks can't run this: a chunk of fewer than 128 rows, or of more than this
+/// machine could hold.
 void check_run(const RunInputs& inputs, int32_t ranks);
 
 /// The loss or the gradient of a step is not a finite number.
@@ -40,8 +46,8 @@ class NotFinite : public Error {
 
 class Trainer {
  public:
-  /// Weights come from `config.model.weights`, or from the seed. Every rank makes one alike.
-  Trainer(Fabric& fabric, const RunInputs& inputs);
+  /// Weights come from `config.model.weights`, or from the seed. Every rank makes one.
+  Trainer(Fabric& world, const RunInputs& inputs);
 
   /// Continues from a checkpoint's state instead: call before the first step.
   void restore_stream(std::string_view state, const std::string& origin);
@@ -59,18 +65,28 @@ class Trainer {
   /// Where the stream of documents stands after the steps done so far, as restore_stream() takes it.
   std::string stream_state() const { return stream_.dump_state(after_); }
 
-  FlatParameters parameters;
+  const RankGrid grid;
+  const RankPlace place;
+  const RankFabrics fabrics;
+  const std::vector<int64_t> stage_layers;
+  TensorGroup group;          // used where tp > 1
+  FlatParameters parameters;  // of this rank's part; empty on a dedicated server
   AdamState adam;
 
  private:
-  std::vector<double> run_nano_batches(const PreparedStep& step);
+  void sum_gradients();
   void sum_over_ranks(std::vector<double>& losses, StepMetrics& metrics);
+  double gradient_norm() const;
+  int64_t bytes_sent() const;
+  double waited_s() const;
   [[noreturn]] void stop_for(const PreparedStep& step, const std::vector<double>& losses,
                              const StepMetrics& metrics) const;
 
-  Fabric& fabric_;
   Config config_;
+  std::unique_ptr<Fabric> exchanging_;  // where stages exchange apart: this stage's ranks
   AttentionRuntime runtime_;
+  std::unique_ptr<StageLink> link_;
+  TickRunner runner_;
   BatchStream stream_;  // dumps states; the preparer draws from a copy of its own
   PrepareOptions prepare_;
   std::unique_ptr<StepPreparer> preparer_;

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "comm/mpi.h"
-#include "train/testing.h"
+#include "train/exact_modes.h"
 
 namespace distca {
 namespace {
@@ -20,7 +20,7 @@ void expect_bits_of_threads(const std::string& dtype, const std::string& memory)
   if (world->rank() == 0) {
     const testing::RunResult threads = testing::run_on_threads(world->world_size(), inputs);
     EXPECT_EQ(here.losses, threads.losses);
-    EXPECT_TRUE(here.gradient.equal(threads.gradient));
+    EXPECT_EQ(testing::distance(here, threads).gradient, 0);
   }
   world->barrier("end of the test");
 }
@@ -31,6 +31,37 @@ TEST(MpiTrainer, GivesTheBitsOfThreadRanksInFloat64) {
 
 TEST(MpiTrainer, GivesTheBitsOfThreadRanksInFloat32) {
   expect_bits_of_threads("float32", "resend");
+}
+
+/// The modes of exactness_test.cc that fit on four ranks.
+void expect_bits_of_threads(const testing::ExactMode& mode) {
+  const RunInputs inputs = testing::exact_run(mode, "float64");
+  const testing::RunResult here = testing::run_rank(*world, inputs);
+  if (world->rank() == 0) {
+    const testing::RunResult threads = testing::run_on_threads(world->world_size(), inputs);
+    EXPECT_EQ(here.losses, threads.losses);
+    EXPECT_EQ(testing::distance(here, threads).gradient, 0);
+  }
+  world->barrier("end of the test");
+}
+
+TEST(MpiTrainer, DataParallelWithFreeLayout) {
+  expect_bits_of_threads({"pingpong", "keep", 1, 1, 0, "free", 1});
+}
+TEST(MpiTrainer, TensorParallel) {
+  expect_bits_of_threads({"pingpong", "resend", 2, 1, 0, "fixed", 1});
+}
+TEST(MpiTrainer, PipelineKeeps) {
+  expect_bits_of_threads({"pingpong", "keep", 1, 2, 0, "fixed", 3});
+}
+TEST(MpiTrainer, TensorParallelPipeline) {
+  expect_bits_of_threads({"single", "resend", 2, 2, 0, "free", 1});
+}
+TEST(MpiTrainer, DedicatedServer) {
+  expect_bits_of_threads({"pingpong", "keep", 1, 1, 1, "fixed", 1});
+}
+TEST(MpiTrainer, OneForwardOneBackward) {
+  expect_bits_of_threads({"pingpong", "keep", 1, 4, 0, "fixed", 3, "none", "1f1b"});
 }
 
 }  // namespace

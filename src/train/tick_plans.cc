@@ -1,0 +1,203 @@
+#include "train/tick_plans.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "plan/exchange.h"
+#include "plan/finish.h"
+
+namespace distca {
+
+int64_t TickPlanOptions::slots() const {
+  return *std::max_element(stage_layers.begin() + stage_begin, stage_layers.begin() + stage_end);
+}
+
+int64_t rows_held(const Layout& layout, const RankGrid& grid) {
+  return (layout.rows + grid.tp - 1) / grid.tp * grid.tp;
+}
+
+TickPlanner::TickPlanner(const TickPlanOptions& options, std::vector<Layout> layouts, int64_t nano_batches)
+    : options_(options), layouts_(std::move(layouts)), nano_batches_(nano_batches) {}
+
+const Layout& TickPlanner::layout(int64_t micro_batch, int64_t nano_batch) const {
+  return layouts_[static_cast<size_t>(micro_batch * nano_batches_ + nano_batch)];
+}
+
+std::vector<bool> TickPlanner::stages_running(const Tick& tick, int64_t slot) const {
+  std::vector<bool> running;
+  for (int32_t stage = 0; stage < options_.stages(); ++stage)
+    running.push_back(tick.micro_batches[stage] != kIdle && slot < layers(stage));
+  return running;
+}
+
+std::vector<double> TickPlanner::other_work(const Tick& tick, const std::vector<bool>& running,
+                                            int64_t slot) const {
+  // Equal ranks, each with a micro-batch: what they do besides attention doesn't matter.
+  if (options_.stages() == 1 && options_.dedicated() == 0) return {};
+  std::vector<double> work(static_cast<size_t>(options_.servers()), 0.0);
+  for (int32_t stage = 0; stage < options_.stages(); ++stage) {
+    if (!running[stage]) continue;
+    // The head stands after a stage's last attention forward, before its first backward.
+    const bool last_stage = options_.stage_begin + stage + 1 == options_.grid.pp;
+    const bool with_head = last_stage && slot == (tick.forward ? layers(stage) - 1 : 0);
+    const double per_row = options_.work.per_row_layer + (with_head ? options_.work.per_row_head : 0);
+    const double rows = static_cast<double>(layout(tick.micro_batches[stage], 0).rows);
+    for (int32_t d = 0; d < options_.grid.dp; ++d) {
+      work[static_cast<size_t>(stage * options_.grid.dp + d)] =
+          rows * per_row * (tick.forward ? 1 : options_.work.backward);
+    }
+  }
+  return work;
+}
+
+Layout TickPlanner::combine(const Tick& tick, const std::vector<bool>& running, int64_t nano_batch,
+                            std::vector<int32_t>& doc_end) const {
+  Layout out;
+  out.ranks = options_.home_ranks();
+  out.rows = 1;
+  for (int32_t stage = 0; stage < options_.stages(); ++stage) {
+    if (running[stage]) {
+      const Layout& of_stage = layout(tick.micro_batches[stage], nano_batch);
+      const auto first = static_cast<int32_t>(out.doc_lengths.size());
+      out.rows = std::max(out.rows, of_stage.rows);
+      out.doc_lengths.insert(out.doc_lengths.end(), of_stage.doc_lengths.begin(), of_stage.doc_lengths.end());
+      for (Shard shard : of_stage.shards) {
+        shard.doc += first;
+        shard.home += stage * options_.grid.dp;
+        out.shards.push_back(shard);
+      }
+    }
+    doc_end.push_back(static_cast<int32_t>(out.doc_lengths.size()));
+  }
+  return out;
+}
+
+Plan TickPlanner::plan_of_forward(const Tick& tick, const std::vector<bool>& running, int64_t nano_batch,
+                                  int64_t slot, Layout layout, const std::vector<int32_t>& doc_end) const {
+  Plan plan{std::move(layout), options_.servers(), {}};
+  for (int32_t stage = 0; stage < options_.stages(); ++stage) {
+    if (!running[stage]) continue;
+    const Made& forward =
+        *forwards_.at({stage, tick.micro_batches[stage], nano_batch, layers(stage) - 1 - slot});
+    const auto first = [&](const std::vector<int32_t>& ends) { return stage == 0 ? 0 : ends[stage - 1]; };
+    const int32_t from = first(forward.doc_end), to = forward.doc_end[stage];
+    for (Task task : forward.plan.tasks) {
+      if (task.doc < from || task.doc >= to) continue;
+      task.doc += first(doc_end) - from;
+      plan.tasks.push_back(task);
+    }
+  }
+  plan.sort_tasks();
+  return plan;
+}
+
+std::shared_ptr<const SlotTables> TickPlanner::tables_of(const Made& made, int64_t home_rows) const {
+  const Exchange exchange = make_exchange(made.plan);
+  auto out = std::make_shared<SlotTables>();
+  out->tables = std::make_shared<RankTables>(
+      make_rank_tables(made.plan, exchange, digests_.back(), options_.rank, at::kCPU, home_rows));
+  out->q_end.assign(made.doc_end.size(), 0);
+  out->kv_end = out->q_end;
+  size_t task = 0;
+  for (const Task& each : made.plan.tasks) {
+    if (each.server != options_.rank) continue;
+    const RowTask& rows = exchange.servers[options_.rank].tasks[task++];
+    const auto stage = static_cast<size_t>(
+        std::upper_bound(made.doc_end.begin(), made.doc_end.end(), each.doc) - made.doc_end.begin());
+    out->q_end[stage] = std::max(out->q_end[stage], rows.q_row + rows.q_len);
+    out->kv_end[stage] = std::max(out->kv_end[stage], rows.kv_row + rows.kv_len);
+  }
+  for (size_t stage = 1; stage < out->q_end.size(); ++stage) {
+    out->q_end[stage] = std::max(out->q_end[stage], out->q_end[stage - 1]);
+    out->kv_end[stage] = std::max(out->kv_end[stage], out->kv_end[stage - 1]);
+  }
+  return out;
+}
+
+void TickPlanner::account(const Plan& plan, const PlanOptions& options) {
+  std::vector<int64_t> loads(static_cast<size_t>(plan.servers), 0);
+  int64_t total = 0;
+  for (const Task& task : plan.tasks) {
+    loads[task.server] += options.cost(task);
+    total += options.cost(task);
+  }
+  const FinishTimes times = finish_times(total, plan.servers, options.speeds, options.ci, 0);
+  std::vector<bool> home(loads.size(), false);
+  for (const Shard& shard : plan.layout.shards) home[shard.home] = true;
+  for (size_t r = 0; r < loads.size(); ++r) {
+    const double ci = options.ci.empty() ? 0 : options.ci[r];
+    const double speed = options.speeds.empty() ? 1 : options.speeds[r];
+    const double due = std::max(times.best, ci);
+    if (due > 0) worst_finish_ = std::max(worst_finish_, (ci + static_cast<double>(loads[r]) / speed) / due);
+    if (!options.ci.empty() && ci == 0 && !home[r]) {
+      idle_load_ += static_cast<double>(loads[r]);
+      idle_share_ += speed * times.best;
+    }
+  }
+}
+
+TickPlanner::MadePointer TickPlanner::make(const Tick& tick, int64_t nano_batch, int64_t slot,
+                                           const std::vector<bool>& running,
+                                           const std::vector<double>& work) {
+  auto made = std::make_shared<Made>();
+  Layout layout = combine(tick, running, nano_batch, made->doc_end);
+  PlanOptions options = options_.plan;
+  options.layout = LayoutKind::kFixed;
+  options.dedicated = options_.dedicated();
+  options.ci = work;
+  if (!tick.forward && options_.keep) {
+    made->plan = plan_of_forward(tick, running, nano_batch, slot, std::move(layout), made->doc_end);
+  } else {
+    made->plan = make_plan(layout, options).plan;
+  }
+  if (tick.forward) account(made->plan, options);
+  digests_.push_back(made->plan.digest());
+  const int32_t stage = options_.rank / options_.grid.dp;
+  const bool holds = stage < options_.stages() && running[stage];
+  const int64_t rows =
+      holds ? rows_held(this->layout(tick.micro_batches[stage], nano_batch), options_.grid) : 0;
+  made->tables = tables_of(*made, rows);
+  return made;
+}
+
+PreparedTick TickPlanner::plan(const Tick& tick) {
+  PreparedTick out{tick, {}};
+  out.slots.resize(static_cast<size_t>(nano_batches_));
+  // Without other stages or servers backward has the documents and the ranks of its forward, and its plan.
+  const bool as_forward = !tick.forward && options_.stages() == 1;
+  for (int64_t nano_batch = 0; nano_batch < nano_batches_; ++nano_batch) {
+    std::map<std::pair<std::vector<bool>, std::vector<double>>, MadePointer> made_before;
+    for (int64_t slot = 0; slot < options_.slots(); ++slot) {
+      const std::vector<bool> running = stages_running(tick, slot);
+      if (std::find(running.begin(), running.end(), true) == running.end()) {
+        out.slots[nano_batch].push_back(nullptr);
+        continue;
+      }
+      MadePointer made;
+      if (as_forward) {
+        made = forwards_.at({0, tick.micro_batches[0], nano_batch, layers(0) - 1 - slot});
+      } else {
+        MadePointer& before = made_before[{running, other_work(tick, running, slot)}];
+        const bool distinct = !tick.forward && options_.keep;  // forward's plans may differ by layer
+        if (before == nullptr || distinct)
+          before = make(tick, nano_batch, slot, running, other_work(tick, running, slot));
+        made = before;
+      }
+      out.slots[nano_batch].push_back(made->tables);
+      for (int32_t stage = 0; stage < options_.stages(); ++stage) {
+        if (!running[stage]) continue;
+        const int64_t layer = tick.forward ? slot : layers(stage) - 1 - slot;
+        const std::array<int64_t, 4> key = {stage, tick.micro_batches[stage], nano_batch, layer};
+        if (tick.forward) {
+          forwards_[key] = made;
+        } else {
+          forwards_.erase(key);
+        }
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace distca

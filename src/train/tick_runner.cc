@@ -1,0 +1,302 @@
+#include "train/tick_runner.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "base/check.h"
+#include "base/clock.h"
+
+namespace distca {
+
+AttentionShape attention_shape(const LlamaConfig& config, int32_t tp) {
+  AttentionShape shape;
+  shape.heads = config.num_attention_heads / tp;
+  shape.kv_heads = config.num_key_value_heads / tp;
+  shape.head_dim = config.head_dim;
+  shape.scale = 1 / std::sqrt(static_cast<double>(config.head_dim));
+  return shape;
+}
+
+/// A nano-batch in a tick, as this rank sees it.
+struct TickRunner::Flight {
+  const PreparedTick* tick = nullptr;
+  int64_t nano_batch = 0;
+  int64_t micro_batch = kIdle;  // of this rank
+  StagePass* pass = nullptr;    // null on a rank that only serves
+  std::unique_ptr<AttentionCall> call;
+  at::Tensor result;  // of the pass: what goes to the next stage, or to the one before
+
+  bool runs(int64_t slot) const { return pass != nullptr && slot < pass->layers(); }
+  const SlotTables* tables(int64_t slot) const { return tick->slots[nano_batch][slot].get(); }
+  int64_t slots() const { return static_cast<int64_t>(tick->slots[nano_batch].size()); }
+};
+
+TickRunner::TickRunner(const LlamaParameters& model, AttentionRuntime& runtime, StageLink* link,
+                       const RunnerOptions& options)
+    : model_(model), runtime_(runtime), link_(link), options_(options) {}
+
+TickRunner::~TickRunner() = default;
+
+template <typename Work>
+auto TickRunner::ci(const Work& work) {
+  struct Timer {
+    double& sum;
+    double begin = thread_cpu_seconds();
+    ~Timer() { sum += thread_cpu_seconds() - begin; }
+  } timer{ci_s};
+  return work();
+}
+
+std::vector<double> TickRunner::run(const std::vector<PreparedTick>& ticks,
+                                    const std::vector<NanoBatchRows>& nano_batches, double loss_weight) {
+  rows_ = &nano_batches;
+  nano_batches_ = static_cast<int64_t>(ticks.at(0).slots.size());
+  loss_weight_ = loss_weight;
+  losses_.assign(nano_batches.size(), 0);
+  std::vector<int64_t> all(static_cast<size_t>(nano_batches_));
+  std::iota(all.begin(), all.end(), 0);
+  for (const PreparedTick& tick : ticks) {
+    const auto go = [&](const std::vector<int64_t>& together) {
+      tick.tick.forward ? forward(tick, together) : backward(tick, together);
+    };
+    if (options_.interleave) {
+      go(all);
+    } else {
+      for (const int64_t nano_batch : all) go({nano_batch});
+    }
+  }
+  return losses_;
+}
+
+std::string TickRunner::name_of(const Flight& flight, int64_t slot) const {
+  const Tick& tick = flight.tick->tick;
+  if (tick.micro_batches.size() == 1) {
+    const int64_t number = tick.micro_batches[0] * nano_batches_ + flight.nano_batch;
+    const int64_t first = model_.part.layer_begin;
+    return format("layer {} of nano-batch {}", first + (tick.forward ? slot : options_.layers[0] - 1 - slot),
+                  number);
+  }
+  return format("layer slot {} of nano-batch {} in {} tick {}", slot, flight.nano_batch,
+                tick.forward ? "forward" : "backward", tick.number);
+}
+
+TickRunner::Flight TickRunner::take_off(const PreparedTick& tick, int64_t nano_batch) {
+  Flight flight;
+  flight.tick = &tick;
+  flight.nano_batch = nano_batch;
+  if (options_.stage < static_cast<int32_t>(tick.tick.micro_batches.size()))
+    flight.micro_batch = tick.tick.micro_batches[options_.stage];
+  if (flight.micro_batch == kIdle) return flight;
+  std::unique_ptr<StagePass>& pass = passes_[{flight.micro_batch, nano_batch}];
+  if (tick.tick.forward) {
+    pass = std::make_unique<StagePass>(model_, (*rows_)[flight.micro_batch * nano_batches_ + nano_batch],
+                                       options_.recompute);
+  }
+  flight.pass = pass.get();
+  return flight;
+}
+
+void TickRunner::forward(const PreparedTick& tick, const std::vector<int64_t>& together) {
+  std::vector<Flight> flights;
+  for (const int64_t nano_batch : together) flights.push_back(take_off(tick, nano_batch));
+  for (Flight& flight : flights) {
+    Qkv qkv;
+    if (flight.pass != nullptr) {
+      const NanoBatchRows& rows = (*rows_)[flight.micro_batch * nano_batches_ + flight.nano_batch];
+      const at::Tensor x = model_.part.embedding ? at::Tensor() : link_->take(true, rows.rows / options_.tp);
+      qkv = ci([&] { return flight.pass->begin(x); });
+    }
+    dispatch(flight, 0, std::move(qkv));
+  }
+  const int64_t slots = flights[0].slots();
+  for (int64_t slot = 0; slot < slots; ++slot) {
+    for (Flight& flight : flights) attend(flight);
+    for (Flight& flight : flights) {
+      const at::Tensor o = collect(flight, slot);
+      Qkv qkv;
+      if (flight.runs(slot)) {
+        const bool last = slot + 1 == flight.pass->layers();
+        ci([&] {
+          if (last) {
+            flight.result = flight.pass->finish(o);
+          } else {
+            qkv = flight.pass->next(slot + 1, o);
+          }
+        });
+      }
+      if (slot + 1 < slots) dispatch(flight, slot + 1, std::move(qkv));
+    }
+  }
+  for (Flight& flight : flights) {
+    if (flight.pass != nullptr && options_.last_stage) {
+      losses_[flight.micro_batch * nano_batches_ + flight.nano_batch] = flight.result.item<double>();
+      flight.result = at::Tensor();
+    }
+    if (link_ == nullptr) continue;
+    const int64_t before = options_.stage - 1;  // where this stage's next activations come from
+    const auto& micro_batches = tick.tick.micro_batches;
+    const bool expects = before >= 0 && before < static_cast<int64_t>(micro_batches.size()) - 1 &&
+                         micro_batches[before] != kIdle;
+    const int64_t rows =
+        expects ? (*rows_)[micro_batches[before] * nano_batches_ + flight.nano_batch].rows / options_.tp : 0;
+    link_->give(true, flight.result, rows);
+  }
+}
+
+void TickRunner::dispatch(Flight& flight, int64_t slot, Qkv qkv) {
+  const SlotTables* tables = flight.tables(slot);
+  if (tables == nullptr) return;
+  if (!flight.runs(slot)) {
+    const auto options = at::TensorOptions().dtype(options_.dtype);
+    const AttentionShape& shape = options_.shape;
+    qkv.q = at::empty({0, shape.heads, shape.head_dim}, options);
+    qkv.k = qkv.v = at::empty({0, shape.kv_heads, shape.head_dim}, options);
+  }
+  flight.call =
+      std::make_unique<AttentionCall>(runtime_, BatchTables{tables->tables, nullptr}, options_.shape,
+                                      name_of(flight, slot), /*differentiable=*/true);
+  flight.call->dispatch_begin(qkv.q.detach(), qkv.k.detach(), qkv.v.detach());
+}
+
+void TickRunner::attend(Flight& flight) {
+  if (flight.call == nullptr) return;
+  flight.call->dispatch_end();
+  flight.call->attend();
+  flight.call->collect_begin();
+}
+
+at::Tensor TickRunner::collect(Flight& flight, int64_t slot) {
+  if (flight.call == nullptr) return {};
+  at::Tensor o = flight.call->collect_end();
+  AttentionKept kept = flight.call->release();
+  flight.call = nullptr;
+  if (runtime_.options.memory == AttentionMemory::kKeep) keep_on_server(flight, slot, kept);
+  kept.q = kept.k = kept.v = at::Tensor();
+  if (flight.runs(slot))
+    at_home_[{options_.stage, flight.micro_batch, flight.nano_batch, slot}] = std::move(kept);
+  return o;
+}
+
+// Stage by stage, because their backwards come in different ticks.
+void TickRunner::keep_on_server(const Flight& flight, int64_t slot, const AttentionKept& kept) {
+  const SlotTables& tables = *flight.tables(slot);
+  int64_t q = 0, kv = 0;
+  for (size_t stage = 0; stage < tables.q_end.size(); ++stage) {
+    const int64_t micro_batch = flight.tick->tick.micro_batches[stage];
+    const int64_t q_rows = tables.q_end[stage] - q, kv_rows = tables.kv_end[stage] - kv;
+    if (micro_batch != kIdle && slot < options_.layers[stage]) {
+      on_server_[{static_cast<int64_t>(stage), micro_batch, flight.nano_batch, slot}] = {
+          kept.q.narrow(0, q, q_rows), kept.k.narrow(0, kv, kv_rows), kept.v.narrow(0, kv, kv_rows)};
+    }
+    q = tables.q_end[stage], kv = tables.kv_end[stage];
+  }
+}
+
+void TickRunner::backward(const PreparedTick& tick, const std::vector<int64_t>& together) {
+  std::vector<Flight> flights;
+  for (const int64_t nano_batch : together) flights.push_back(take_off(tick, nano_batch));
+  for (Flight& flight : flights) {
+    at::Tensor grad_o;
+    if (flight.pass != nullptr) {
+      ci([&] { flight.pass->recompute(flight.pass->layers()); });
+      const NanoBatchRows& rows = (*rows_)[flight.micro_batch * nano_batches_ + flight.nano_batch];
+      const at::Tensor grad = options_.last_stage
+                                  ? at::full({}, loss_weight_, at::TensorOptions().dtype(at::kDouble))
+                                  : link_->take(false, rows.rows / options_.tp);
+      grad_o = ci([&] { return flight.pass->grad_finish(grad); });
+    }
+    grad_collect(flight, 0, grad_o);
+  }
+  const int64_t slots = flights[0].slots();
+  for (int64_t slot = 0; slot < slots; ++slot) {
+    for (Flight& flight : flights) grad_attend(flight);
+    for (Flight& flight : flights) {
+      const at::Tensor grad_o = grad_piece(flight, slot);
+      if (slot + 1 < slots) grad_collect(flight, slot + 1, grad_o);
+    }
+  }
+  for (Flight& flight : flights) {
+    if (flight.pass != nullptr) passes_.erase({flight.micro_batch, flight.nano_batch});
+    if (link_ == nullptr) continue;
+    const auto& micro_batches = tick.tick.micro_batches;
+    const auto after = static_cast<size_t>(options_.stage) + 1;
+    const bool expects = after < micro_batches.size() && micro_batches[after] != kIdle;
+    const int64_t rows =
+        expects ? (*rows_)[micro_batches[after] * nano_batches_ + flight.nano_batch].rows / options_.tp : 0;
+    link_->give(false, flight.result, rows);
+  }
+}
+
+AttentionKept TickRunner::take_kept(const Flight& flight, int64_t slot) {
+  AttentionKept kept;
+  if (flight.runs(slot)) {
+    const auto at = at_home_.find(
+        {options_.stage, flight.micro_batch, flight.nano_batch, flight.pass->layers() - 1 - slot});
+    kept = std::move(at->second);
+    at_home_.erase(at);
+  } else {
+    const AttentionShape& shape = options_.shape;
+    const auto options = at::TensorOptions().dtype(options_.dtype);
+    kept.dtype = options_.dtype;
+    kept.o = at::empty({0, shape.heads, shape.head_dim}, options);
+    kept.lse = at::empty({0, shape.heads}, options.dtype(accumulator_type(options_.dtype)));
+    kept.home_q = kept.o;
+    kept.home_k = kept.home_v = at::empty({0, shape.kv_heads, shape.head_dim}, options);
+  }
+  if (runtime_.options.memory == AttentionMemory::kResend) return kept;
+  std::vector<at::Tensor> parts[3];
+  const auto& micro_batches = flight.tick->tick.micro_batches;
+  for (size_t stage = 0; stage < micro_batches.size(); ++stage) {
+    const int64_t layer = options_.layers[stage] - 1 - slot;
+    const auto at =
+        on_server_.find({static_cast<int64_t>(stage), micro_batches[stage], flight.nano_batch, layer});
+    if (at == on_server_.end()) continue;
+    for (size_t i = 0; i < 3; ++i) parts[i].push_back(std::move(at->second[i]));
+    on_server_.erase(at);
+  }
+  const auto joined = [](const std::vector<at::Tensor>& all) {
+    return all.size() == 1 ? all[0] : at::cat(all, 0);
+  };
+  kept.q = joined(parts[0]), kept.k = joined(parts[1]), kept.v = joined(parts[2]);
+  return kept;
+}
+
+void TickRunner::grad_collect(Flight& flight, int64_t slot, const at::Tensor& grad_o) {
+  const SlotTables* tables = flight.tables(slot);
+  if (tables == nullptr) return;
+  AttentionKept kept = take_kept(flight, slot);
+  const at::Tensor grad = flight.runs(slot) ? grad_o : kept.o;
+  flight.call = std::make_unique<AttentionCall>(runtime_, BatchTables{tables->tables, tables->tables},
+                                                options_.shape, name_of(flight, slot), std::move(kept));
+  flight.call->grad_collect_begin(grad);
+}
+
+void TickRunner::grad_attend(Flight& flight) {
+  if (flight.call == nullptr) return;
+  flight.call->grad_collect_end();
+  flight.call->grad_attend();
+  flight.call->grad_dispatch_begin();
+}
+
+// The piece below the layer of this slot: dO of the layer below it.
+at::Tensor TickRunner::grad_piece(Flight& flight, int64_t slot) {
+  const bool runs = flight.runs(slot);
+  const int64_t piece = runs ? flight.pass->layers() - 1 - slot : 0;
+  // Beside the exchange that brings the gradients.
+  if (runs) ci([&] { flight.pass->recompute(piece); });
+  if (flight.call == nullptr) return {};
+  const auto [dq, dk, dv] = flight.call->grad_dispatch_end();
+  flight.call = nullptr;
+  if (!runs) return {};
+  const at::Tensor grad = ci([&] { return flight.pass->grad_next(piece, dq, dk, dv); });
+  if (piece > 0) return grad;
+  flight.result = grad;
+  return {};
+}
+
+}  // namespace distca

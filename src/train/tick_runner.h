@@ -1,0 +1,91 @@
+// Runs the ticks of a step on one rank: context-independent pieces of the nano-batches it holds, its
+// attention tasks, and the exchanges. Every rank that shares exchanges goes through the same steps in the
+// same order, whether it holds a micro-batch in a tick or only serves. Nano-batches A and B run interleaved,
+// so that the exchanges of one travel beside the compute of the other:
+//
+//   CI(A) | dispatch(A) ∥ CI(B) | attend(A) ∥ dispatch(B) | collect(A) ∥ attend(B) | CI(A) ∥ collect(B) | …
+//
+// and backward in the mirrored order. Run apart ("single"), one follows the other.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "attend/attention_call.h"
+#include "train/stage_link.h"
+#include "train/stage_pass.h"
+#include "train/tick_plans.h"
+
+namespace distca {
+
+/// Core attention of this model's layers, on one tensor-parallel rank.
+AttentionShape attention_shape(const LlamaConfig& config, int32_t tp = 1);
+
+struct RunnerOptions {
+  bool interleave = true;  // ping-pong
+  bool recompute = false;
+  int32_t stage = 0;            // of this rank, among those that share exchanges; of a server: none of them
+  bool last_stage = true;       // of the whole model: its last piece is the loss
+  std::vector<int64_t> layers;  // of the stages that share exchanges
+  AttentionShape shape;
+  at::ScalarType dtype = at::kFloat;  // of activations
+  int32_t tp = 1;
+};
+
+class TickRunner {
+ public:
+  /// `link` is null where there is one stage.
+  TickRunner(const LlamaParameters& model, AttentionRuntime& runtime, StageLink* link,
+             const RunnerOptions& options);
+  ~TickRunner();
+
+  /// Runs the ticks in order; gradients add up in the parameters. `nano_batches` are those of the step,
+  /// micro-batch after micro-batch; `loss_weight` is what each cross-entropy counts in the loss. Returns the
+  /// sum of this rank's cross-entropies of each nano-batch: 0 but on the last stage.
+  std::vector<double> run(const std::vector<PreparedTick>& ticks,
+                          const std::vector<NanoBatchRows>& nano_batches, double loss_weight);
+
+  double ci_s = 0;  // thread CPU time in context-independent pieces, since the beginning
+
+ private:
+  struct Flight;
+  struct Kept;
+  using Layer = std::array<int64_t, 4>;  // stage, micro-batch, nano-batch, layer of the stage
+
+  void forward(const PreparedTick& tick, const std::vector<int64_t>& together);
+  void backward(const PreparedTick& tick, const std::vector<int64_t>& together);
+  Flight take_off(const PreparedTick& tick, int64_t nano_batch);
+  std::string name_of(const Flight& flight, int64_t slot) const;
+
+  void dispatch(Flight& flight, int64_t slot, Qkv qkv);
+  void attend(Flight& flight);
+  at::Tensor collect(Flight& flight, int64_t slot);
+  void keep_on_server(const Flight& flight, int64_t slot, const AttentionKept& kept);
+
+  void grad_collect(Flight& flight, int64_t slot, const at::Tensor& grad_o);
+  void grad_attend(Flight& flight);
+  AttentionKept take_kept(const Flight& flight, int64_t slot);
+  at::Tensor grad_piece(Flight& flight, int64_t slot);
+
+  /// Runs a piece of context-independent work and counts its time.
+  template <typename Work>
+  auto ci(const Work& work);
+
+  const LlamaParameters& model_;
+  AttentionRuntime& runtime_;
+  StageLink* link_;
+  RunnerOptions options_;
+  const std::vector<NanoBatchRows>* rows_ = nullptr;
+  int64_t nano_batches_ = 1;  // of a micro-batch
+  double loss_weight_ = 1;
+  std::vector<double> losses_;
+  std::map<std::array<int64_t, 2>, std::unique_ptr<StagePass>> passes_;  // micro-batch, nano-batch
+  std::map<Layer, AttentionKept> at_home_;                               // of this rank's stage
+  std::map<Layer, std::array<at::Tensor, 3>> on_server_;                 // Q, K, V: keep
+};
+
+}  // namespace distca
