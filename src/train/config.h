@@ -47,6 +47,7 @@ struct Config {
     std::string layout = "fixed";
     double tolerance = 0.1;
     double min_gain = 0;
+    int64_t search = 5000;
     std::string memory = "keep";
     std::string overlap = "pingpong";
     std::string kernel = "auto";

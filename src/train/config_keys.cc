@@ -115,7 +115,6 @@ void add_attention(Table& table, Config& c) {
            "who computes core attention: planned over all ranks (`cad`), each rank its own queries (`none`), "
            "or a baseline")
       .choices({"cad", "none", "wlb", "cp", "cp-seq"})
-      .trainer_takes({"cad", "none"})
       .key("layout", &c.attention.layout, "`free`: documents of a step may move between ranks first")
       .choices({"fixed", "free"})
       .key("tolerance", &c.attention.tolerance, "how far a rank's load may stay from its share")
@@ -123,6 +122,8 @@ void add_attention(Table& table, Config& c) {
       .key("min_gain", &c.attention.min_gain, "least seconds of compute moved per second of transfer; 0: off")
       .least(0)
       .not_yet()
+      .key("search", &c.attention.search, "moves tried to lower a plan's bytes; 0: none")
+      .between(0, 1e9)
       .key("memory", &c.attention.memory,
            "for backward, the server keeps Q, K, V (`keep`) or gets them again from home (`resend`)")
       .choices({"keep", "resend"})
@@ -149,9 +150,9 @@ void add_parallel_and_link(Table& table, Config& c) {
       .key("stage_layers", &c.parallel.stage_layers,
            "layers of each pipeline stage; empty: as even as they go")
       .least(1)
-      .key("cp", &c.parallel.cp, "context-parallel degree of the baselines `wlb`, `cp`, `cp-seq`")
-      .least(1)
-      .not_yet()
+      .key("cp", &c.parallel.cp,
+           "context-parallel degree of the baselines `wlb`, `cp`, `cp-seq`; divides the data-parallel ranks")
+      .between(1, 1e6)
       .key("speeds", &c.parallel.speeds, "speed of each rank relative to the others; empty: all equal")
       .least(0)
       .not_yet()

@@ -29,6 +29,7 @@ std::string ExactMode::name() const {
                            servers, layout, micro_batches);
   if (recompute != "none") out += ", recompute " + recompute;
   if (schedule != "same_phase") out += ", " + schedule;
+  if (policy != "cad") out += ", " + policy + format(" cp {}", cp);
   if (!stage_layers.empty()) out += ", uneven stages";
   return out + format(" on {} ranks", ranks());
 }
@@ -62,6 +63,9 @@ RunInputs exact_run(const ExactMode& mode, const std::string& dtype) {
   config.attention.overlap = mode.overlap;
   config.attention.memory = mode.memory;
   config.attention.layout = mode.layout;
+  config.attention.search = 50;
+  config.attention.policy = mode.policy;
+  config.parallel.cp = mode.cp;
   config.parallel.tp = mode.tp;
   config.parallel.pp = mode.pp;
   config.parallel.servers = mode.servers;

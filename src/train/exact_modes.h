@@ -15,6 +15,8 @@ struct ExactMode {
   int64_t micro_batches = 1;
   std::string recompute = "none", schedule = "same_phase";
   std::vector<double> stage_layers = {};
+  std::string policy = "cad";
+  int64_t cp = 1;
 
   /// The most ranks, up to eight, with a power of two of them in data parallel; 0 where the mode needs more.
   int32_t ranks() const;

@@ -23,9 +23,10 @@ const RunResult& dense_run(const ExactMode& mode, const RunInputs& inputs) {
 }
 
 /// In float64, and 20 steps in float32.
-void expect_dense(const ExactMode& mode, bool tied = false) {
+void expect_dense(const ExactMode& mode, bool tied = false,
+                  const std::vector<const char*>& dtypes = {"float64", "float32"}) {
   SCOPED_TRACE(mode.name());
-  for (const char* dtype : {"float64", "float32"}) {
+  for (const char* dtype : dtypes) {
     const bool wide = std::string(dtype) == "float64";
     RunInputs inputs = testing::exact_run(mode, dtype);
     inputs.model.tie_word_embeddings = tied;
@@ -89,6 +90,14 @@ TEST(Exactness, OneForwardOneBackward) {
 TEST(Exactness, UnevenStages) {
   expect_dense({"pingpong", "keep", 1, 2, 0, "fixed", 3, "none", "same_phase", {1, 3}});
   expect_dense({"pingpong", "resend", 1, 2, 1, "fixed", 1, "selective", "same_phase", {3, 1}});
+}
+TEST(Exactness, Baselines) {
+  ExactMode mode{"pingpong", "keep", 1, 1, 0, "fixed", 1};
+  mode.cp = 4;
+  for (const char* policy : {"wlb", "cp", "cp-seq"}) {
+    mode.policy = policy;
+    expect_dense(mode, /*tied=*/false, {"float64"});
+  }
 }
 TEST(Exactness, TiedEmbeddingsOverStagesAndTensorParallel) {
   expect_dense({"pingpong", "keep", 2, 2, 0, "fixed", 1}, /*tied=*/true);

@@ -97,6 +97,8 @@ PrepareOptions prepare_options(const RunInputs& inputs, const RankGrid& grid, co
   ticks.plan.policy = policy_named(config.attention.policy);
   ticks.plan.layout = config.attention.layout == "free" ? LayoutKind::kFree : LayoutKind::kFixed;
   ticks.plan.tolerance = config.attention.tolerance;
+  ticks.plan.cp = static_cast<int32_t>(config.parallel.cp);
+  ticks.plan.search_moves = config.attention.search;
   const AttentionShape shape = attention_shape(inputs.model, grid.tp);
   ticks.plan.bytes = row_bytes(
       {shape.heads, shape.kv_heads, shape.head_dim, static_cast<int64_t>(c10::elementSize(options.dtype))});
