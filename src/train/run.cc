@@ -31,6 +31,18 @@ void about(const Config& config, const std::string& key, const Check& check) {
   }
 }
 
+/// check_parallel(), with the place of the first key that its message names.
+void check_split(const Config& config, const RunInputs& inputs, int32_t ranks) {
+  try {
+    check_parallel(inputs, ranks);
+  } catch (const InputError& error) {
+    const std::string what = error.what();
+    for (const auto& [key, place] : config.places)
+      if (what.find(key) != std::string::npos) throw InputError(place + ": " + what);
+    throw;
+  }
+}
+
 void warn_of_split_documents(const RunInputs& inputs) {
   const BatchInputs batch = batch_inputs(inputs.config);
   const LongDocuments split = find_long_documents(inputs.source, batch.context);
@@ -182,7 +194,7 @@ RunInputs read_inputs(const Config& config) {
 
 RunSummary run_training(Fabric& fabric, const RunInputs& inputs) {
   const Config& config = inputs.config;
-  about(config, "parallel", [&] { check_parallel(inputs, fabric.world_size()); });
+  check_split(config, inputs, fabric.world_size());
   about(config, "train.tokens_per_batch", [&] { check_run(inputs, fabric.world_size()); });
   RunSummary summary;
   summary.checkpoint = checkpoint_to_resume(config.checkpoint);

@@ -117,7 +117,7 @@ def test_heads_that_do_not_divide(runs):
 
 
 def test_fewer_than_128_tokens_per_rank(runs):
-    refused(runs, ranks=9, says=["113 rows", "9 ranks", "at least 128"])
+    refused(runs, ranks=9, says=["113 rows", "9 data-parallel ranks", "at least 128"])
 
 
 def test_contradicting_ranks_under_mpi_and_one_line_for_all_ranks(runs):
@@ -258,7 +258,7 @@ def test_lost_pointer_to_the_newest_checkpoint(trained):
 
 def test_messages_say_where_the_value_came_from(runs):
     refused(runs, "attention.kernel=gpu", says="--set attention.kernel=gpu: no attention kernel")
-    refused(runs, "parallel.tp=2", says="--set parallel.tp=2: parallel.tp = 2")
+    refused(runs, "parallel.tp=2", says="--set parallel.tp=2: the model's vocab_size = 257")
     refused(runs, "train.min_lr=1", says="--set train.min_lr=1: train.min_lr = 1 is more than")
     refused(runs, "model.config=llama-9b", says="--set model.config=llama-9b: ")
     edit_config(runs, f'path = "{runs.root}/text"', f'path = "{runs.root}/none"')
