@@ -138,6 +138,8 @@ class Bench {
     if (!options_.quick) composed(4096, 16, 256, 64, 4);
     for (const bool backward : {false, true}) two_threads(backward);
     AttentionBench& result = result_;
+    DISTCA_CHECK_INPUT(!result.rows.empty(), "no shape's name contains '{}'", options_.only);
+    if (products_.empty()) product_rate();
     result.target = kernel_target();
     result.blas = pytorch_blas();
     result.multiply_add = median(multiply_adds_);

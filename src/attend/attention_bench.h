@@ -33,7 +33,7 @@ struct AttentionBenchOptions {
   std::string only;    // shapes whose name contains this
 };
 
-/// `report` sees every row as it is measured.
+/// `report` sees every row as it is measured. Throws InputError when no shape is wanted.
 AttentionBench bench_attention(const AttentionBenchOptions& options,
                                const std::function<void(const BenchRow&)>& report);
 
