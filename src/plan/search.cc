@@ -12,6 +12,8 @@ namespace {
 constexpr uint64_t kSeed = 20251018;
 /// Weight of (busy - bound)² / bound beside bytes: the busiest servers count most.
 constexpr double kBusyWeight = 4;
+/// From so many times the bound above it on, the excess counts as a line does: sums stay within 64 bits.
+constexpr double kMostTimes = 64;
 /// Weight of bytes above the limit, if there is one.
 constexpr int64_t kLimitWeight = 16;
 /// Cost by which a change may be worse at first, as a share of a donor's mean bytes; it falls to 0.
@@ -90,7 +92,9 @@ class Search {
   int64_t penalty(int32_t server) const {
     const auto above = static_cast<double>(draft_.busy(server) - busy_bound_);
     if (above <= 0) return 0;
-    const int64_t busy = static_cast<int64_t>(above * above / static_cast<double>(busy_bound_) * kBusyWeight);
+    const auto bound = static_cast<double>(busy_bound_);
+    const double excess = above > kMostTimes * bound ? above * kMostTimes : above * above / bound;
+    const auto busy = static_cast<int64_t>(excess * kBusyWeight);
     const int64_t limit = draft_.options().byte_limit;
     return busy + (limit == 0 ? 0 : kLimitWeight * std::max<int64_t>(0, draft_.busy(server) - limit));
   }
