@@ -164,7 +164,7 @@ std::vector<at::Tensor> Shipment::finish() {
     span_.end = std::max(span_.begin, end.time);
     span_.peer = end.peer;
     if (end.peer >= 0 && span_.bytes >= 0) spans_->add(span_);
-    spans_->add({WorkKind::kWait, span_.name, span_.place, asked, answered, -1, end.peer});
+    spans_->add_wait(span_.name, asked, answered, end.peer);
   }
   const WorkTimer timer(stats_.pack_s, spans_, WorkKind::kPack, "unpack");
   std::vector<at::Tensor> arrived;

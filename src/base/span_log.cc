@@ -44,15 +44,25 @@ std::vector<TraceArgument> arguments_of(const WorkSpan& span) {
 }  // namespace
 
 const char* name_of(WorkKind kind) {
-  constexpr const char* kNames[kWorkKinds] = {"ci",   "attention", "pack",          "merge",
-                                              "wait", "optimizer", "communication", "plan"};
+  constexpr const char* kNames[kWorkKinds] = {"ci",        "attention", "pack",          "merge", "wait",
+                                              "optimizer", "bubble",    "communication", "plan"};
   return kNames[static_cast<size_t>(kind)];
 }
 
-std::array<double, kWorkKinds> seconds_by_kind(const std::vector<WorkSpan>& spans) {
-  std::array<double, kWorkKinds> out = {};
-  for (const WorkSpan& span : spans) out[static_cast<size_t>(span.kind)] += span.end - span.begin;
-  return out;
+void SpanLog::add(const WorkSpan& span) {
+  if (!on_) return;
+  const double seconds = span.end - span.begin;
+  seconds_[static_cast<size_t>(span.kind)] += seconds;
+  if (span.kind < WorkKind::kCommunication) inside_ += seconds;
+  if (keeps_spans_) spans_.push_back(span);
+}
+
+SpanTimer::~SpanTimer() {
+  if (log_ == nullptr) return;
+  const double inside = log_->inside_;
+  log_->add(kind_, name_, begin_, log_->now());
+  log_->seconds_[static_cast<size_t>(kind_)] -= inside;
+  log_->inside_ += inside_before_ - inside;
 }
 
 std::string trace_events(int32_t rank, const std::vector<WorkSpan>& spans, double zero) {

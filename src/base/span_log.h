@@ -12,12 +12,14 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace distca {
 
 /// Context-independent layers, core attention, rows gathered for exchanges and put in order, partial results
-/// merged, exposed waits, the optimizer, messages under way, planning.
+/// merged, exposed waits, the optimizer, waits of a pipeline stage that has nothing to do, messages under
+/// way, planning. The last two go on beside the others.
 enum class WorkKind : uint8_t {
   kCi,
   kAttention,
@@ -25,12 +27,13 @@ enum class WorkKind : uint8_t {
   kMerge,
   kWait,
   kOptimizer,
+  kBubble,
   kCommunication,
   kPlan,
 };
-inline constexpr size_t kWorkKinds = 8;
+inline constexpr size_t kWorkKinds = 9;
 
-/// "ci", "attention", "pack", "merge", "wait", "optimizer", "communication", "plan".
+/// "ci", "attention", "pack", "merge", "wait", "optimizer", "bubble", "communication", "plan".
 const char* name_of(WorkKind kind);
 
 /// What the work is for; -1 and "" where that means nothing.
@@ -38,7 +41,10 @@ struct WorkPlace {
   int64_t step = -1;
   int32_t layer = -1, nano_batch = -1, micro_batch = -1;
   const char* phase = "";  // "forward", "backward"
+  bool idle = false;       // a stage without a micro-batch: its waits are bubbles
 };
+
+using WorkSeconds = std::array<double, kWorkKinds>;  // by kind
 
 struct WorkSpan {
   WorkKind kind = WorkKind::kCi;
@@ -55,28 +61,42 @@ class SpanLog {
   explicit SpanLog(std::function<double()> now) : now_(std::move(now)) {}
 
   bool on() const { return on_; }
-  void start() { on_ = true; }
+  /// From here on, adds up seconds, and with `keep_spans` keeps every span.
+  void start(bool keep_spans = true) {
+    on_ = true;
+    keeps_spans_ = keep_spans;
+  }
   void stop() { on_ = false; }
 
   double now() const { return now_(); }
 
-  /// Adds a span that ended before, at `place` or where given.
-  void add(const WorkSpan& span) {
-    if (on_) spans_.push_back(span);
-  }
+  /// Adds a span that ended before, at `place` or where given. What lies inside the scope of a SpanTimer
+  /// counts for its own kind, not for that timer's.
+  void add(const WorkSpan& span);
   void add(WorkKind kind, const char* name, double begin, double end) {
-    if (on_) spans_.push_back({kind, name, place, begin, end});
+    if (on_) add({kind, name, place, begin, end});
+  }
+  /// A wait at `span.place`: exposed, or a bubble.
+  void add_wait(const char* name, double begin, double end, int32_t peer = -1) {
+    if (on_) add({place.idle ? WorkKind::kBubble : WorkKind::kWait, name, place, begin, end, -1, peer});
   }
 
   const std::vector<WorkSpan>& spans() const { return spans_; }
   void clear() { spans_.clear(); }
+  /// Since the log was made, or was last told to forget them.
+  const WorkSeconds& seconds() const { return seconds_; }
+  void forget_seconds() { seconds_ = {}; }
 
   WorkPlace place;  // of what is recorded next
 
  private:
+  friend class SpanTimer;
+
   std::function<double()> now_;
-  bool on_ = false;
+  bool on_ = false, keeps_spans_ = false;
   std::vector<WorkSpan> spans_;
+  WorkSeconds seconds_ = {};
+  double inside_ = 0;  // counted so far in the scope of the innermost timer
 };
 
 /// A span from here to the end of the scope.
@@ -85,11 +105,11 @@ class SpanTimer {
   /// `log` may be null: then nothing is recorded.
   SpanTimer(SpanLog* log, WorkKind kind, const char* name)
       : log_(log != nullptr && log->on() ? log : nullptr), kind_(kind), name_(name) {
-    if (log_ != nullptr) begin_ = log_->now();
+    if (log_ == nullptr) return;
+    begin_ = log_->now();
+    inside_before_ = std::exchange(log_->inside_, 0);
   }
-  ~SpanTimer() {
-    if (log_ != nullptr) log_->add(kind_, name_, begin_, log_->now());
-  }
+  ~SpanTimer();
   SpanTimer(const SpanTimer&) = delete;
   SpanTimer& operator=(const SpanTimer&) = delete;
 
@@ -97,11 +117,8 @@ class SpanTimer {
   SpanLog* log_;
   WorkKind kind_;
   const char* name_;
-  double begin_ = 0;
+  double begin_ = 0, inside_before_ = 0;
 };
-
-/// Seconds by kind.
-std::array<double, kWorkKinds> seconds_by_kind(const std::vector<WorkSpan>& spans);
 
 /// The events of one rank in a Chrome trace, on the lanes compute, communication and planner; messages that
 /// are under way together get further communication lanes. `zero` is the time at which the trace begins.

@@ -47,13 +47,34 @@ TEST(SpanLog, RecordsOnlyWhileItIsOn) {
   EXPECT_EQ(span.end, 3.5);
 }
 
-TEST(SpanLog, SumsByKind) {
-  const std::vector<WorkSpan> spans = {
-      {WorkKind::kCi, "a", {}, 0, 2}, {WorkKind::kWait, "b", {}, 2, 2.5}, {WorkKind::kCi, "c", {}, 3, 4}};
-  const auto seconds = seconds_by_kind(spans);
-  EXPECT_EQ(seconds[static_cast<size_t>(WorkKind::kCi)], 3);
-  EXPECT_EQ(seconds[static_cast<size_t>(WorkKind::kWait)], 0.5);
-  EXPECT_EQ(seconds[static_cast<size_t>(WorkKind::kPlan)], 0);
+TEST(SpanLog, SecondsCountEachTimeOnce) {
+  double clock = 0;
+  SpanLog log([&] { return clock; });
+  log.start(/*keep_spans=*/false);
+  {
+    const SpanTimer outer(&log, WorkKind::kCi, "layer");
+    clock = 2;
+    {
+      const SpanTimer inner(&log, WorkKind::kMerge, "merge");
+      clock = 3;
+      log.add_wait("rows", 2.25, 2.75);
+      log.add(WorkKind::kCommunication, "dispatch", 0, 3);
+    }
+    clock = 7;
+    const SpanTimer second(&log, WorkKind::kMerge, "merge");
+    clock = 8;
+  }
+  log.place.idle = true;
+  log.add_wait("stage", 8, 10);
+  const auto seconds = [&](WorkKind kind) { return log.seconds()[static_cast<size_t>(kind)]; };
+  EXPECT_EQ(seconds(WorkKind::kCi), 6);
+  EXPECT_EQ(seconds(WorkKind::kMerge), 1.5);
+  EXPECT_EQ(seconds(WorkKind::kWait), 0.5);
+  EXPECT_EQ(seconds(WorkKind::kBubble), 2);
+  EXPECT_EQ(seconds(WorkKind::kCommunication), 3);
+  EXPECT_TRUE(log.spans().empty());
+  log.forget_seconds();
+  EXPECT_EQ(seconds(WorkKind::kCi), 0);
 }
 
 TEST(SpanLog, ATraceHasALaneForEachKindOfWorkAndOneClock) {

@@ -13,11 +13,13 @@
 
 #include "base/check.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "cli/commands.h"
 #include "comm/mpi.h"
 #include "comm/threads.h"
 #include "train/config.h"
 #include "train/outputs.h"
+#include "train/recorded_step.h"
 #include "train/run.h"
 #include "train/stop_signal.h"
 
@@ -32,7 +34,19 @@ struct TrainOptions {
   int32_t ranks = 0;
   std::string json;
   bool keys = false;
+  std::string trace, trace_steps, replay;
+  int64_t replay_step = -1;
 };
+
+/// Throws InputError.
+TraceOptions trace_options(const TrainOptions& options) {
+  TraceOptions trace;
+  trace.path = options.trace;
+  DISTCA_CHECK_INPUT(options.trace_steps.empty() || !trace.path.empty(),
+                     "--trace-steps {} needs --trace FILE", options.trace_steps);
+  if (!options.trace_steps.empty()) parse_trace_steps(options.trace_steps, trace);
+  return trace;
+}
 
 /// Ranks of an MPI job on this machine, or 0 where the launcher doesn't say.
 int mpi_ranks_here() {
@@ -76,10 +90,15 @@ void set_compute_threads(const Config& config, int ranks_here) {
   at::set_num_threads(config.parallel.threads > 0 ? static_cast<int>(config.parallel.threads) : share);
 }
 
-void check_summary_path(const std::string& path) {
-  if (path.empty() || path == "-") return;
-  check_output_path("--json", path);
-  probe_output("--json", path);
+void check_output(const std::string& option, const std::string& path) {
+  if (path.empty()) return;
+  check_output_path(option, path);
+  probe_output(option, path);
+}
+
+void check_outputs(const TrainOptions& options) {
+  if (options.json != "-") check_output("--json", options.json);
+  check_output("--trace", options.trace);
 }
 
 void write_summary(const RunSummary& summary, const std::string& path) {
@@ -98,8 +117,10 @@ void run_as_mpi_rank(const TrainOptions& options) {
                        fabric.world_size());
     check_links_not_given(config);
     set_compute_threads(config, mpi_ranks_here());
-    if (fabric.rank() == 0) check_summary_path(options.json);
-    const RunSummary summary = run_training(fabric, read_inputs(config));
+    if (fabric.rank() == 0) check_outputs(options);
+    RunInputs inputs = read_inputs(config);
+    inputs.trace = trace_options(options);
+    const RunSummary summary = run_training(fabric, inputs);
     stopped = summary.stopped;
     if (fabric.rank() == 0) write_summary(summary, options.json);
   };
@@ -113,26 +134,50 @@ void run_as_mpi_rank(const TrainOptions& options) {
   if (code != 0 || stopped) std::exit(code != 0 ? code : kStopped);
 }
 
+/// What thread ranks run: the configured run, or a recorded step.
+Replay read_run(const TrainOptions& options) {
+  if (options.replay.empty()) return {read_inputs(read_config(options.config, options.settings)), 1, 0};
+  Replay replay = read_replay(options.replay, options.replay_step, options.settings);
+  check_inputs(replay.inputs);
+  return replay;
+}
+
+void say_whether_replayed(const Replay& replay, const RunSummary& summary) {
+  log_info(summary.digest == replay.digest
+               ? "the plans are those of the recorded step"
+               : "the plans are others than in the recorded step: what they depend on was changed");
+}
+
+void run_as_thread_ranks(const TrainOptions& options) {
+  const TraceOptions trace = trace_options(options);
+  Replay run = read_run(options);
+  run.inputs.trace = trace;
+  const Config& config = run.inputs.config;
+  check_outputs(options);
+  const int32_t ranks = options.ranks > 0 ? options.ranks : run.ranks;
+  set_compute_threads(config, ranks);
+  RunSummary summary;
+  run_thread_ranks(ranks, fabric_options(config), [&](Fabric& fabric) {
+    const RunSummary of_rank = run_training(fabric, run.inputs);
+    if (fabric.rank() == 0) summary = of_rank;
+  });
+  if (!options.replay.empty()) say_whether_replayed(run, summary);
+  write_summary(summary, options.json);
+  if (summary.stopped) std::exit(kStopped);
+}
+
 void train(const TrainOptions& options) {
   if (options.keys) {
     std::fputs(config_table().c_str(), stdout);
     return;
   }
-  DISTCA_CHECK_INPUT(!options.config.empty(), "train needs --config FILE.toml");
+  DISTCA_CHECK_INPUT(options.config.empty() != options.replay.empty(),
+                     "train needs --config FILE.toml, or --replay FILE, and not both");
+  DISTCA_CHECK_INPUT(options.replay_step < 0 || !options.replay.empty(), "--replay-step needs --replay FILE");
   catch_stop_signal();
-  if (launched_by_mpi()) return run_as_mpi_rank(options);
-  const Config config = read_config(options.config, options.settings);
-  check_summary_path(options.json);
-  const RunInputs inputs = read_inputs(config);
-  const int32_t ranks = std::max(1, options.ranks);
-  set_compute_threads(config, ranks);
-  RunSummary summary;
-  run_thread_ranks(ranks, fabric_options(config), [&](Fabric& fabric) {
-    const RunSummary of_rank = run_training(fabric, inputs);
-    if (fabric.rank() == 0) summary = of_rank;
-  });
-  write_summary(summary, options.json);
-  if (summary.stopped) std::exit(kStopped);
+  if (!launched_by_mpi()) return run_as_thread_ranks(options);
+  DISTCA_CHECK_INPUT(options.replay.empty(), "--replay runs on ranks that are threads, not under MPI");
+  run_as_mpi_rank(options);
 }
 
 }  // namespace
@@ -149,6 +194,14 @@ void add_train_command(CLI::App& program) {
   command->add_option("--set", options->settings, "section.key=value, over what the file says")
       ->allow_extra_args(false);
   command->add_option("--json", options->json, "write what the run did to this file; - is standard output");
+  command->add_option("--trace", options->trace,
+                      "write what every rank did when to this file: a Chrome trace (opens in Perfetto)");
+  command->add_option("--trace-steps", options->trace_steps,
+                      "steps in the trace: A:B, or one (default: the first two that are run)");
+  command->add_option("--replay", options->replay,
+                      "run a step that --trace recorded in this file, with tokens drawn from the seed");
+  command->add_option("--replay-step", options->replay_step, "which of them (default: the first)")
+      ->check(CLI::NonNegativeNumber);
   command->add_flag("--keys", options->keys, "print the table of configuration keys and exit");
   command->callback([options] { train(*options); });
 }

@@ -18,11 +18,18 @@ int64_t row_bytes(const at::Tensor& rows) {
   return rows.size(1) * static_cast<int64_t>(rows.element_size());
 }
 
+/// From `begin` until now.
+void count_wait(TensorGroup& group, double begin) {
+  const double end = group.fabric.now();
+  group.wait_s += end - begin;
+  if (group.spans != nullptr) group.spans->add_wait("tensor-parallel rows", begin, end);
+}
+
 void wait_for(TensorGroup& group, std::unique_ptr<Pending>& pending) {
   if (pending == nullptr) return;
   const double begin = group.fabric.now();
   pending->wait();
-  group.wait_s += group.fabric.now() - begin;
+  count_wait(group, begin);
   pending = nullptr;
 }
 
@@ -155,7 +162,7 @@ at::Tensor gather_now(TensorGroup& group, const at::Tensor& own, const std::stri
   const auto bytes = static_cast<int64_t>(mine.nbytes());
   const double begin = group.fabric.now();
   if (bytes > 0) group.fabric.all_gather(mine.const_data_ptr(), all.mutable_data_ptr(), bytes, name);
-  group.wait_s += group.fabric.now() - begin;
+  count_wait(group, begin);
   group.bytes += bytes * (group.size() - 1);
   return all;
 }

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/span_log.h"
 #include "comm/fabric.h"
 
 namespace distca {
@@ -29,8 +30,9 @@ struct TensorGroup {
   int64_t least_rows = 64;
 
   // Sums since the group was made.
-  double wait_s = 0;  // exposed: spent waiting for a collective
-  int64_t bytes = 0;  // sent
+  double wait_s = 0;         // exposed: spent waiting for a collective
+  int64_t bytes = 0;         // sent
+  SpanLog* spans = nullptr;  // where waits are recorded
 
   int32_t rank() const { return fabric.rank(); }
   int32_t size() const { return fabric.world_size(); }

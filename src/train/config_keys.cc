@@ -132,7 +132,6 @@ void add_attention(Table& table, Config& c) {
            "one "
            "byte (`signal`: timing only)")
       .choices({"pingpong", "single", "signal"})
-      .trainer_takes({"pingpong", "single"})
       .key("kernel", &c.attention.kernel,
            "core attention kernel: `auto` (the fastest there is), `cpu`, `reference`")
       .key("profile", &c.attention.profile, "measured costs to plan by; empty: padded pairs")

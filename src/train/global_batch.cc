@@ -115,6 +115,10 @@ Piece BatchStream::draw() {
 }
 
 GlobalBatch BatchStream::next() {
+  if (repeated_) {
+    repeated_->step = state_.step++;
+    return *repeated_;
+  }
   GlobalBatch batch;
   batch.step = state_.step++;
   batch.rows = inputs_.rows();

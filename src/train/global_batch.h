@@ -9,8 +9,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "plan/task.h"
@@ -88,6 +90,8 @@ class BatchStream {
 
   /// The next step's batch.
   GlobalBatch next();
+  /// From now on every step is `batch`, whose documents are those of the data set.
+  void repeat(GlobalBatch batch) { repeated_ = std::move(batch); }
 
   const StreamState& state() const { return state_; }
   const TokenSource& source() const { return source_; }
@@ -106,6 +110,7 @@ class BatchStream {
   BatchInputs inputs_;
   uint64_t lengths_digest_ = 0;
   StreamState state_;
+  std::optional<GlobalBatch> repeated_;
 };
 
 }  // namespace distca

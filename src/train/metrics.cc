@@ -29,23 +29,25 @@ std::string lines_before(const std::string& text, int64_t first_step) {
 }  // namespace
 
 std::string metrics_line(const StepMetrics& m) {
-  const Json line = {{"step", m.step},
-                     {"loss", m.loss},
-                     {"tokens", m.tokens},
-                     {"targets", m.targets},
-                     {"padding", m.padding},
-                     {"documents", m.documents},
-                     {"long_documents", m.long_documents},
-                     {"step_s", m.step_s},
-                     {"tokens_per_s", m.tokens_per_s},
-                     {"lr", m.lr},
-                     {"grad_norm", m.grad_norm},
-                     {"load_max_over_mean", m.load_max_over_mean},
-                     {"load_max_over_mean_none", m.load_max_over_mean_none},
-                     {"bytes", m.bytes},
-                     {"wait_s", m.wait_s},
-                     {"plan_ms", m.plan_ms},
-                     {"digest", hex_digest(m.digest)}};
+  Json line = {{"step", m.step},
+               {"loss", m.loss},
+               {"tokens", m.tokens},
+               {"targets", m.targets},
+               {"padding", m.padding},
+               {"documents", m.documents},
+               {"long_documents", m.long_documents},
+               {"step_s", m.step_s},
+               {"tokens_per_s", m.tokens_per_s},
+               {"compute_s", m.compute_s},
+               {"lr", m.lr},
+               {"grad_norm", m.grad_norm},
+               {"load_max_over_mean", m.load_max_over_mean},
+               {"load_max_over_mean_none", m.load_max_over_mean_none},
+               {"bytes", m.bytes},
+               {"wait_s", m.wait_s},
+               {"plan_ms", m.plan_ms},
+               {"digest", hex_digest(m.digest)}};
+  if (m.timing_only) line["timing_only"] = true;
   return line.dump();
 }
 

@@ -13,6 +13,7 @@ struct StepMetrics {
   int64_t tokens = 0, targets = 0, padding = 0;
   int64_t documents = 0, long_documents = 0;  // long: of more tokens than a rank's chunk has rows
   double step_s = 0, tokens_per_s = 0;
+  double compute_s = 0;  // CPU time in layers, kernel, loss and optimizer, mean of the ranks
   double lr = 0;
   double grad_norm = 0;                // before clipping
   double load_max_over_mean = 0;       // attention of the worst nano-batch over ranks, in padded pairs
@@ -21,6 +22,7 @@ struct StepMetrics {
   double wait_s = 0;                   // exposed waits for attention's exchanges, of the worst rank
   double plan_ms = 0;                  // of this rank, in the background
   uint64_t digest = 0;                 // of all plans of the step
+  bool timing_only = false;            // rows weren't sent: loss and gradient mean nothing
 };
 
 /// The JSON line, without its end.

@@ -1,5 +1,6 @@
 #include "train/run.h"
 
+#include <cstdio>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,6 +14,8 @@
 #include "train/indexed_dataset.h"
 #include "train/metrics.h"
 #include "train/outputs.h"
+#include "train/recorded_step.h"
+#include "train/run_trace.h"
 #include "train/stop_signal.h"
 
 namespace distca {
@@ -84,9 +87,63 @@ bool checkpoint_is_due(const Config& config, int64_t steps_done, bool stopped) {
   return last || (config.checkpoint.every > 0 && steps_done % config.checkpoint.every == 0);
 }
 
+/// Keeps the spans of the chosen steps, and writes them when those are done.
+class StepTracer {
+ public:
+  StepTracer(Fabric& world, const RunInputs& inputs, int64_t first_step)
+      : world_(world), inputs_(inputs), first_(inputs.trace.first), last_(inputs.trace.last) {
+    if (first_ < 0) first_ = first_step, last_ = first_step + 2;
+    done_ = inputs.trace.path.empty();
+  }
+
+  void before_step(Trainer& trainer) {
+    if (!done_ && trainer.next_step() >= first_ && trainer.next_step() < last_) trainer.spans.start();
+  }
+
+  void after_step(Trainer& trainer, const StepMetrics& metrics) {
+    if (done_ || metrics.step < first_ || metrics.step >= last_) return;
+    steps_.push_back({trainer.last_batch(), metrics.digest});
+    if (metrics.step + 1 == last_) finish(trainer);
+  }
+
+  /// Every rank calls it; writes what there is.
+  void finish(Trainer& trainer) {
+    if (done_ || steps_.empty()) return warn();
+    done_ = true;
+    trainer.spans.start(/*keep_spans=*/false);
+    write_trace(world_, trainer.spans.spans(), inputs_.trace.path,
+                recorded_member(inputs_, world_.world_size(), steps_));
+    trainer.spans.clear();
+  }
+
+ private:
+  void warn() const {
+    if (!done_ && world_.rank() == 0)
+      log_warning("--trace {}: none of the steps {} to {} was run", inputs_.trace.path, first_, last_ - 1);
+  }
+
+  Fabric& world_;
+  const RunInputs& inputs_;
+  int64_t first_, last_;
+  bool done_ = false;
+  std::vector<RecordedStep> steps_;
+};
+
+Json breakdown_json(const std::vector<RankBreakdown>& ranks) {
+  Json out = Json::array();
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    Json one = {{"rank", rank}, {"step_s", ranks[rank].step_s}};
+    for (const WorkKind kind : kBreakdownKinds) one[std::string(name_of(kind)) + "_s"] = ranks[rank].of(kind);
+    one["other_s"] = ranks[rank].other();
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
 void add_step(RunSummary& run, const StepMetrics& step) {
   if (run.steps++ == 0) run.first_loss = step.loss;
   run.last_loss = step.loss;
+  run.digest = step.digest;
   run.tokens += step.tokens;
   run.padding += step.padding;
   run.seconds += step.step_s;
@@ -153,33 +210,43 @@ void check_targets(const TokenSource& source, int64_t context) {
 }  // namespace
 
 std::string RunSummary::json() const {
-  const Json out = {{"first_step", first_step},
-                    {"steps", steps},
-                    {"first_loss", first_loss},
-                    {"last_loss", last_loss},
-                    {"tokens", tokens},
-                    {"padding", padding},
-                    {"seconds", seconds},
-                    {"tokens_per_s", seconds > 0 ? static_cast<double>(tokens) / seconds : 0},
-                    {"load_max_over_mean", load_max_over_mean},
-                    {"load_max_over_mean_none", load_max_over_mean_none},
-                    {"bytes_per_step", bytes},
-                    {"wait_s_per_step", wait_s},
-                    {"checkpoint", checkpoint}};
+  Json out = {{"first_step", first_step},
+              {"steps", steps},
+              {"first_loss", first_loss},
+              {"last_loss", last_loss},
+              {"tokens", tokens},
+              {"padding", padding},
+              {"seconds", seconds},
+              {"tokens_per_s", seconds > 0 ? static_cast<double>(tokens) / seconds : 0},
+              {"load_max_over_mean", load_max_over_mean},
+              {"load_max_over_mean_none", load_max_over_mean_none},
+              {"bytes_per_step", bytes},
+              {"wait_s_per_step", wait_s},
+              {"checkpoint", checkpoint},
+              {"breakdown", breakdown_json(breakdown)}};
   return out.dump(2) + "\n";
 }
 
-RunInputs read_inputs(const Config& config) {
+void check_inputs(const RunInputs& inputs) {
+  const Config& config = inputs.config;
   check_trainable(config);
-  RunInputs inputs{config, {}, {}};
-  about(config, "model.config", [&] { inputs.model = find_llama_config(config.model.config); });
-  about(config, "data.path",
-        [&] { inputs.source = token_source(std::make_shared<IndexedDataset>(config.data.path)); });
   about(config, "data.context", [&] {
     const BatchStream stream(inputs.source, batch_inputs(config));
     check_targets(inputs.source, batch_inputs(config).context);
   });
   about(config, "attention.kernel", [&] { make_attention_kernel(config.attention.kernel, at::kCPU, 1); });
+  DISTCA_CHECK_INPUT(config.attention.overlap != "signal" || config.checkpoint.dir.empty(),
+                     "{}attention.overlap = \"signal\" trains nothing: leave checkpoint.dir out",
+                     at_key(config, "attention.overlap"));
+}
+
+RunInputs read_inputs(const Config& config) {
+  check_trainable(config);
+  RunInputs inputs{config, {}, {}, {}, {}};
+  about(config, "model.config", [&] { inputs.model = find_llama_config(config.model.config); });
+  about(config, "data.path",
+        [&] { inputs.source = token_source(std::make_shared<IndexedDataset>(config.data.path)); });
+  check_inputs(inputs);
   about(config, config.checkpoint.resume.empty() ? "checkpoint.dir" : "checkpoint.resume", [&] {
     const std::string checkpoint = checkpoint_to_resume(config.checkpoint);
     const std::string stored = config.model.dtype == "float64" ? "float64" : "float32";
@@ -190,6 +257,13 @@ RunInputs read_inputs(const Config& config) {
           [&] { check_metrics(config.train.metrics, !config.checkpoint.resume.empty()); });
   }
   return inputs;
+}
+
+void say_timing_only(const Config& config) {
+  if (config.attention.overlap != "signal") return;
+  log_warning(
+      "attention.overlap = \"signal\": after the first step exchanges move one byte a peer, and attention is "
+      "computed on rows that came then. Only times mean something; losses and gradients do not");
 }
 
 RunSummary run_training(Fabric& fabric, const RunInputs& inputs) {
@@ -208,9 +282,14 @@ RunSummary run_training(Fabric& fabric, const RunInputs& inputs) {
     log_info("nothing to do: {} is at step {} of {}", summary.checkpoint, summary.first_step,
              config.train.steps);
   }
+  if (fabric.rank() == 0) say_timing_only(config);
   std::optional<Reporter> reporter;
+  trainer.spans.start(/*keep_spans=*/false);
+  StepTracer tracer(fabric, inputs, summary.first_step);
   while (trainer.next_step() < config.train.steps && !summary.stopped) {
+    tracer.before_step(trainer);
     const StepMetrics metrics = next_step(trainer, summary.checkpoint);
+    tracer.after_step(trainer, metrics);
     add_step(summary, metrics);
     if (fabric.rank() == 0) {
       if (!reporter) reporter.emplace(inputs, summary.first_step);
@@ -222,6 +301,9 @@ RunSummary run_training(Fabric& fabric, const RunInputs& inputs) {
     }
   }
   reporter.reset();
+  tracer.finish(trainer);
+  summary.breakdown = gather_breakdown(fabric, {trainer.spans.seconds(), trainer.steps_s});
+  if (summary.steps > 0 && fabric.rank() == 0) std::fputs(breakdown_table(summary.breakdown).c_str(), stderr);
   if (summary.stopped && fabric.rank() == 0) {
     log_warning("stopped by SIGTERM after step {} of {}; {}", trainer.next_step(), config.train.steps,
                 last_good(summary.checkpoint));

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "comm/fabric.h"
 #include "train/trainer.h"
@@ -13,6 +14,9 @@ namespace distca {
 /// Reads configuration's model and data set, and checks all that can be checked without ranks. Throws
 /// InputError, and has written nothing.
 RunInputs read_inputs(const Config& config);
+
+/// The same checks for a run whose model and documents are given.
+void check_inputs(const RunInputs& inputs);
 
 /// What a run did, from its start or resumption on.
 struct RunSummary {
@@ -25,6 +29,8 @@ struct RunSummary {
   double bytes = 0, wait_s = 0;
   std::string checkpoint;  // the newest; empty where there is none
   bool stopped = false;    // by a signal, before the last step
+  uint64_t digest = 0;     // of the last step's plans
+  std::vector<RankBreakdown> breakdown;
 
   std::string json() const;
 };

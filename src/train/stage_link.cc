@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <deque>
 #include <string>
 #include <utility>
@@ -18,6 +19,7 @@ std::string text_of(bool forward) {
 /// A tensor under way, with what it travels in.
 struct UnderWay {
   at::Tensor out, in;
+  WorkSpan span;
   std::unique_ptr<Pending> pending;
 };
 
@@ -35,10 +37,39 @@ class LinkBase : public StageLink {
     const int32_t peer = forward == to ? rank_ + dp_ : rank_ - dp_;
     return rank_ < ranks_ && peer >= 0 && peer < ranks_ ? peer : -1;
   }
-  void wait(Pending& pending) {
+  /// A stage that waits for its neighbour has nothing to do.
+  void wait(UnderWay& under_way) {
     const double begin = clock_.now();
-    pending.wait();
-    wait_s += clock_.now() - begin;
+    under_way.pending->wait();
+    const double end = clock_.now();
+    wait_s += end - begin;
+    if (spans != nullptr) {
+      spans->add({WorkKind::kBubble, under_way.span.name, spans->place, begin, end, -1,
+                  under_way.pending->end().peer});
+    }
+    record(under_way);
+  }
+  void begin_span(UnderWay& under_way, bool forward, int64_t bytes) {
+    const char* name = forward ? "activations" : "gradients of activations";
+    under_way.span = {WorkKind::kCommunication, name, {}, clock_.now()};
+    under_way.span.bytes = bytes;
+    if (spans != nullptr) under_way.span.place = spans->place;
+  }
+  /// After it was waited for.
+  void record(UnderWay& under_way) {
+    const PendingEnd end = under_way.pending->end();
+    if (spans == nullptr || end.peer < 0) return;
+    under_way.span.end = std::max(under_way.span.begin, end.time);
+    under_way.span.peer = end.peer;
+    spans->add(under_way.span);
+  }
+  /// Lets go of what has left.
+  void let_go(std::deque<UnderWay>& leaving) {
+    while (!leaving.empty() && leaving.front().pending->done()) {
+      leaving.front().pending->wait();
+      record(leaving.front());
+      leaving.pop_front();
+    }
   }
 
   Fabric& clock_;
@@ -69,23 +100,21 @@ class LinkInStep : public LinkBase {
       part.recv = under_way.in.data_ptr();
       part.receives = {{peer(forward, false), 0, bytes_of(under_way.in)}};
     }
+    begin_span(under_way, forward, part.sends.empty() ? 0 : part.sends[0].bytes);
     under_way.pending = fabric_.all_to_all({part}, text_of(forward));
     if (expected > 0) {
       arriving_[forward].push_back(std::move(under_way));
     } else {
       leaving_.push_back(std::move(under_way));
     }
-    while (!leaving_.empty() && leaving_.front().pending->done()) {
-      leaving_.front().pending->wait();
-      leaving_.pop_front();
-    }
+    let_go(leaving_);
   }
 
   at::Tensor take(bool forward, int64_t rows) override {
     if (rows == 0) return new_tensor(0);
     DISTCA_CHECK(!arriving_[forward].empty(), "a stage takes {} that nobody gave", text_of(forward));
     UnderWay& first = arriving_[forward].front();
-    wait(*first.pending);
+    wait(first);
     at::Tensor x = first.in;
     arriving_[forward].pop_front();
     DISTCA_CHECK(x.size(0) == rows, "a stage takes {} rows and was given {}", rows, x.size(0));
@@ -116,10 +145,7 @@ class LinkByPairs : public LinkBase {
   }
 
   void give(bool forward, const at::Tensor& x, int64_t) override {
-    while (!leaving_.empty() && leaving_.front().pending->done()) {
-      leaving_.front().pending->wait();
-      leaving_.pop_front();
-    }
+    let_go(leaving_);
     if (!x.defined() || x.size(0) == 0) return;
     UnderWay under_way;
     under_way.out = x.contiguous();
@@ -128,6 +154,7 @@ class LinkByPairs : public LinkBase {
     ExchangePart part;
     part.send = under_way.out.data_ptr();
     part.sends = {{1 - pair.rank(), 0, bytes_of(under_way.out)}};
+    begin_span(under_way, forward, bytes_of(under_way.out));
     under_way.pending = pair.all_to_all({part}, text_of(forward));
     leaving_.push_back(std::move(under_way));
   }
@@ -139,7 +166,10 @@ class LinkByPairs : public LinkBase {
     ExchangePart part;
     part.recv = x.data_ptr();
     part.receives = {{1 - pair.rank(), 0, bytes_of(x)}};
-    wait(*pair.all_to_all({part}, text_of(forward)));
+    UnderWay under_way;
+    begin_span(under_way, forward, 0);
+    under_way.pending = pair.all_to_all({part}, text_of(forward));
+    wait(under_way);
     return x;
   }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/span_log.h"
 #include "comm/fabric.h"
 #include "train/rank_grid.h"
 
@@ -30,7 +31,8 @@ class StageLink {
   virtual at::Tensor take(bool forward, int64_t rows) = 0;
 
   int64_t bytes_sent = 0;
-  double wait_s = 0;  // exposed
+  double wait_s = 0;         // exposed
+  SpanLog* spans = nullptr;  // where waits and messages are recorded
 };
 
 /// Over the fabric that all stages share, in step: every rank of it, servers included, calls give() at the

@@ -49,7 +49,22 @@ auto TickRunner::ci(const Work& work) {
     double begin = thread_cpu_seconds();
     ~Timer() { sum += thread_cpu_seconds() - begin; }
   } timer{ci_s};
+  const SpanTimer span(runtime_.spans, WorkKind::kCi, "layer");
   return work();
+}
+
+void TickRunner::locate(const Flight& flight, int64_t slot) {
+  if (runtime_.spans == nullptr) return;
+  WorkPlace& place = runtime_.spans->place;
+  const bool forward = flight.tick->tick.forward;
+  const int64_t layers = flight.pass == nullptr ? 0 : flight.pass->layers();
+  const int64_t layer = forward ? slot : layers - 1 - slot;
+  const bool runs = flight.runs(slot);
+  place.idle = flight.pass == nullptr && static_cast<size_t>(options_.stage) < options_.layers.size();
+  place.micro_batch = static_cast<int32_t>(flight.micro_batch);
+  place.nano_batch = static_cast<int32_t>(flight.nano_batch);
+  place.layer = static_cast<int32_t>(runs ? model_.part.layer_begin + layer : -1);
+  place.phase = forward ? "forward" : "backward";
 }
 
 std::vector<double> TickRunner::run(const std::vector<PreparedTick>& ticks,
@@ -106,6 +121,7 @@ void TickRunner::forward(const PreparedTick& tick, const std::vector<int64_t>& t
   for (const int64_t nano_batch : together) flights.push_back(take_off(tick, nano_batch));
   for (Flight& flight : flights) {
     Qkv qkv;
+    locate(flight, 0);
     if (flight.pass != nullptr) {
       const NanoBatchRows& rows = (*rows_)[flight.micro_batch * nano_batches_ + flight.nano_batch];
       const at::Tensor x = model_.part.embedding ? at::Tensor() : link_->take(true, rows.rows / options_.tp);
@@ -115,8 +131,12 @@ void TickRunner::forward(const PreparedTick& tick, const std::vector<int64_t>& t
   }
   const int64_t slots = flights[0].slots();
   for (int64_t slot = 0; slot < slots; ++slot) {
-    for (Flight& flight : flights) attend(flight);
     for (Flight& flight : flights) {
+      locate(flight, slot);
+      attend(flight);
+    }
+    for (Flight& flight : flights) {
+      locate(flight, slot);
       const at::Tensor o = collect(flight, slot);
       Qkv qkv;
       if (flight.runs(slot)) {
@@ -129,6 +149,7 @@ void TickRunner::forward(const PreparedTick& tick, const std::vector<int64_t>& t
           }
         });
       }
+      locate(flight, slot + 1);
       if (slot + 1 < slots) dispatch(flight, slot + 1, std::move(qkv));
     }
   }
@@ -202,6 +223,7 @@ void TickRunner::backward(const PreparedTick& tick, const std::vector<int64_t>& 
   for (const int64_t nano_batch : together) flights.push_back(take_off(tick, nano_batch));
   for (Flight& flight : flights) {
     at::Tensor grad_o;
+    locate(flight, 0);
     if (flight.pass != nullptr) {
       ci([&] { flight.pass->recompute(flight.pass->layers()); });
       const NanoBatchRows& rows = (*rows_)[flight.micro_batch * nano_batches_ + flight.nano_batch];
@@ -214,9 +236,14 @@ void TickRunner::backward(const PreparedTick& tick, const std::vector<int64_t>& 
   }
   const int64_t slots = flights[0].slots();
   for (int64_t slot = 0; slot < slots; ++slot) {
-    for (Flight& flight : flights) grad_attend(flight);
     for (Flight& flight : flights) {
+      locate(flight, slot);
+      grad_attend(flight);
+    }
+    for (Flight& flight : flights) {
+      locate(flight, slot);
       const at::Tensor grad_o = grad_piece(flight, slot);
+      locate(flight, slot + 1);
       if (slot + 1 < slots) grad_collect(flight, slot + 1, grad_o);
     }
   }

@@ -74,6 +74,8 @@ class TickRunner {
   /// Runs a piece of context-independent work and counts its time.
   template <typename Work>
   auto ci(const Work& work);
+  /// What is recorded next is for this slot of the flight.
+  void locate(const Flight& flight, int64_t slot);
 
   const LlamaParameters& model_;
   AttentionRuntime& runtime_;

@@ -10,6 +10,7 @@
 
 #include "attend/core_attention.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "model/weights.h"
 
 namespace distca {
@@ -64,7 +65,7 @@ FlatParameters make_parameters(const RunInputs& inputs, const RankPlace& place, 
 RunnerOptions runner_options(const RunInputs& inputs, const RankGrid& grid, const RankPlace& place) {
   const bool together = in_step(inputs.config);
   RunnerOptions options;
-  options.interleave = inputs.config.attention.overlap == "pingpong";
+  options.interleave = inputs.config.attention.overlap != "single";
   options.recompute = inputs.config.parallel.recompute == "selective";
   options.layers = layers_by_stage(inputs);
   if (!together) options.layers = {options.layers[place.stage]};
@@ -143,7 +144,7 @@ constexpr double kGiB = 1 << 30;
 /// nano-batches that run side by side.
 double least_activation_bytes(const RunInputs& inputs, int32_t ranks) {
   const Config& config = inputs.config;
-  const int64_t together = config.attention.overlap == "pingpong" ? config.train.nano_batches : 1;
+  const int64_t together = config.attention.overlap != "single" ? config.train.nano_batches : 1;
   const double rows = static_cast<double>(rows_of_nano_batch(config)) * static_cast<double>(together) / ranks;
   const auto bytes = static_cast<double>(c10::elementSize(scalar_type(config.model.dtype)));
   return rows * bytes * static_cast<double>(inputs.model.hidden_size) *
@@ -212,6 +213,7 @@ Trainer::Trainer(Fabric& world, const RunInputs& inputs)
       fabrics(make_fabrics(world, grid, inputs.model.tie_word_embeddings)),
       stage_layers(layers_by_stage(inputs)),
       group(*fabrics.tensor),
+      spans([&world] { return world.now(); }),
       parameters(make_parameters(inputs, place, group)),
       adam(make_adam_state(parameters)),
       config_(inputs.config),
@@ -220,7 +222,12 @@ Trainer::Trainer(Fabric& world, const RunInputs& inputs)
       link_(make_link(*fabrics.attention, inputs, grid)),
       runner_(parameters.model, runtime_, link_.get(), runner_options(inputs, grid, place)),
       stream_(inputs.source, batch_inputs(config_)),
-      prepare_(prepare_options(inputs, grid, place)) {}
+      prepare_(prepare_options(inputs, grid, place)) {
+  runtime_.spans = group.spans = &spans;
+  if (link_) link_->spans = &spans;
+  if (config_.attention.overlap == "signal") runtime_.signal = std::make_unique<SignalRows>();
+  if (inputs.repeated) stream_.repeat(*inputs.repeated);
+}
 
 void Trainer::restore_stream(std::string_view state, const std::string& origin) {
   DISTCA_CHECK(preparer_ == nullptr, "the stream was restored after its first step");
@@ -230,6 +237,7 @@ void Trainer::restore_stream(std::string_view state, const std::string& origin) 
 }
 
 void Trainer::sum_gradients() {
+  const SpanTimer timer(&spans, WorkKind::kWait, "sum of gradients");
   const auto sum = [](Fabric& fabric, const at::Tensor& part, const char* name) {
     const DType dtype = part.scalar_type() == at::kDouble ? DType::kFloat64 : DType::kFloat32;
     fabric.all_reduce(part.data_ptr(), part.numel(), dtype, ReduceOp::kSum, name);
@@ -258,6 +266,7 @@ double Trainer::gradient_norm() const {
 }
 
 void Trainer::sum_over_ranks(std::vector<double>& losses, StepMetrics& metrics) {
+  const SpanTimer timer(&spans, WorkKind::kWait, "sum of losses");
   // Every rank of a tensor-parallel group has the whole group's losses.
   if (place.tp_rank > 0) std::fill(losses.begin(), losses.end(), 0);
   losses.push_back(static_cast<double>(metrics.bytes));
@@ -278,10 +287,27 @@ double Trainer::waited_s() const {
   return runtime_.stats.wait_s + group.wait_s + (link_ ? link_->wait_s : 0);
 }
 
+PreparedStep Trainer::take_step() {
+  const double asked = fabrics.world.now();
+  if (preparer_ == nullptr) {
+    preparer_ = std::make_unique<StepPreparer>(stream_, prepare_);
+    plan_begin_ = asked;
+  }
+  PreparedStep step = preparer_->take();
+  spans.place = {.step = step.batch.step};
+  spans.add_wait("preparation of the step", asked, fabrics.world.now());
+  spans.add(WorkKind::kPlan, "plan", plan_begin_, plan_begin_ + step.plan_ms / 1e3);
+  plan_begin_ = fabrics.world.now();
+  last_batch_ = step.batch;
+  return step;
+}
+
 StepMetrics Trainer::forward_backward() {
-  if (preparer_ == nullptr) preparer_ = std::make_unique<StepPreparer>(stream_, prepare_);
-  const PreparedStep step = preparer_->take();
-  check_digests(runtime_.fabric, step.digests);
+  const PreparedStep step = take_step();
+  {
+    const SpanTimer timer(&spans, WorkKind::kWait, "digests");
+    check_digests(runtime_.fabric, step.digests);
+  }
 
   const int64_t bytes_before = bytes_sent();
   const double wait_before = waited_s();
@@ -301,13 +327,17 @@ StepMetrics Trainer::forward_backward() {
   metrics.digest = step.digest();
   metrics.load_max_over_mean = step.load_max_over_mean;
   metrics.load_max_over_mean_none = step.load_max_over_mean_none;
+  spans.place = {.step = metrics.step};
   sum_over_ranks(losses, metrics);
   metrics.loss = std::accumulate(losses.begin(), losses.end(), 0.0) / targets;
   if (!place.server) {
     sum_gradients();
     metrics.grad_norm = gradient_norm();
   }
-  if (!std::isfinite(metrics.loss) || !std::isfinite(metrics.grad_norm)) stop_for(step, losses, metrics);
+  metrics.timing_only = runtime_.signal != nullptr;
+  const bool finite = std::isfinite(metrics.loss) && std::isfinite(metrics.grad_norm);
+  if (!finite && !metrics.timing_only) stop_for(step, losses, metrics);
+  if (runtime_.signal) runtime_.signal->sends_rows = false;
   after_ = step.after;
   return metrics;
 }
@@ -326,18 +356,37 @@ void Trainer::stop_for(const PreparedStep& step, const std::vector<double>& loss
 }
 
 void Trainer::update(StepMetrics& metrics) {
+  const SpanTimer timer(&spans, WorkKind::kOptimizer, "optimizer");
+  const double begin = thread_cpu_seconds();
   metrics.lr = learning_rate(config_.train, metrics.step);
   clip_gradients(parameters, metrics.grad_norm, config_.train.clip);
   adam_update(parameters, adam, config_.train, metrics.lr);
+  optimizer_s_ += thread_cpu_seconds() - begin;
   next_step_ = metrics.step + 1;
 }
 
+double Trainer::computed_s() const {
+  return runner_.ci_s + runtime_.stats.attend_s + optimizer_s_;
+}
+
+// A step is over when the last rank is done with it.
+void Trainer::finish_times(double begin, double computed_before, StepMetrics& metrics) {
+  const double end = fabrics.world.now(), own = end - begin;
+  double last = own, computed = computed_s() - computed_before;
+  fabrics.world.all_reduce(std::span<double>(&last, 1), ReduceOp::kMax, "time of the step");
+  fabrics.world.all_reduce(std::span<double>(&computed, 1), ReduceOp::kSum, "compute of the step");
+  spans.add_wait("the last rank", end, end + (last - own));
+  steps_s += last;
+  metrics.step_s = last;
+  metrics.compute_s = computed / fabrics.world.world_size();
+  metrics.tokens_per_s = static_cast<double>(metrics.tokens) / last;
+}
+
 StepMetrics Trainer::step() {
-  const double begin = fabrics.world.now();
+  const double begin = fabrics.world.now(), computed = computed_s();
   StepMetrics metrics = forward_backward();
   update(metrics);
-  metrics.step_s = fabrics.world.now() - begin;
-  metrics.tokens_per_s = static_cast<double>(metrics.tokens) / metrics.step_s;
+  finish_times(begin, computed, metrics);
   return metrics;
 }
 

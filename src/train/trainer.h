@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "attend/attention_call.h"
@@ -17,6 +18,7 @@
 #include "train/optimizer.h"
 #include "train/prepared_step.h"
 #include "train/rank_grid.h"
+#include "train/run_trace.h"
 #include "train/tick_runner.h"
 
 namespace distca {
@@ -26,6 +28,8 @@ struct RunInputs {
   Config config;
   LlamaConfig model;
   TokenSource source;
+  std::optional<GlobalBatch> repeated;  // every step is this one
+  TraceOptions trace;
 };
 
 BatchInputs batch_inputs(const Config& config);
@@ -62,6 +66,8 @@ class Trainer {
   StepMetrics step();
 
   int64_t next_step() const { return next_step_; }
+  /// What the last step was about.
+  const GlobalBatch& last_batch() const { return last_batch_; }
   /// Where the stream of documents stands after the steps done so far, as restore_stream() takes it.
   std::string stream_state() const { return stream_.dump_state(after_); }
 
@@ -70,15 +76,20 @@ class Trainer {
   const RankFabrics fabrics;
   const std::vector<int64_t> stage_layers;
   TensorGroup group;          // used where tp > 1
+  SpanLog spans;              // of this rank; off until somebody starts it
+  double steps_s = 0;         // of all steps so far, on this rank's clock
   FlatParameters parameters;  // of this rank's part; empty on a dedicated server
   AdamState adam;
 
  private:
+  PreparedStep take_step();
   void sum_gradients();
   void sum_over_ranks(std::vector<double>& losses, StepMetrics& metrics);
   double gradient_norm() const;
   int64_t bytes_sent() const;
   double waited_s() const;
+  double computed_s() const;
+  void finish_times(double begin, double computed_before, StepMetrics& metrics);
   [[noreturn]] void stop_for(const PreparedStep& step, const std::vector<double>& losses,
                              const StepMetrics& metrics) const;
 
@@ -92,6 +103,9 @@ class Trainer {
   std::unique_ptr<StepPreparer> preparer_;
   StreamState after_;
   int64_t next_step_ = 0;
+  GlobalBatch last_batch_;
+  double plan_begin_ = 0;   // when the next step's preparation began
+  double optimizer_s_ = 0;  // thread CPU time
 };
 
 }  // namespace distca

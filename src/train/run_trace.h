@@ -1,0 +1,53 @@
+// Where the time of a run goes. Every rank counts its seconds by kind of work, which end the run as a table;
+// in chosen steps it also keeps each span, and when those are done rank 0 writes the spans of all ranks to
+// one Chrome trace, on one clock.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/span_log.h"
+#include "comm/fabric.h"
+
+namespace distca {
+
+struct TraceOptions {
+  std::string path;               // empty: no trace
+  int64_t first = -1, last = -1;  // steps first … last − 1; −1: the first two that are run
+};
+
+/// "3:5" is steps 3 and 4; "3" is step 3. Throws InputError.
+void parse_trace_steps(const std::string& text, TraceOptions& options);
+
+/// The kinds of work in the table, in its order.
+inline constexpr WorkKind kBreakdownKinds[] = {WorkKind::kCi,    WorkKind::kAttention, WorkKind::kPack,
+                                               WorkKind::kMerge, WorkKind::kOptimizer, WorkKind::kWait,
+                                               WorkKind::kBubble};
+
+/// One rank's seconds in the steps of a run, on its clock.
+struct RankBreakdown {
+  WorkSeconds seconds = {};
+  double step_s = 0;  // from the beginning to the end of steps
+
+  double of(WorkKind kind) const { return seconds[static_cast<size_t>(kind)]; }
+  /// What no kind of work accounts for.
+  double other() const;
+};
+
+/// Of all ranks, on every rank.
+std::vector<RankBreakdown> gather_breakdown(Fabric& world, const RankBreakdown& own);
+
+/// A line a rank (16 at most, then the mean of all), as shares of the steps' time.
+std::string breakdown_table(const std::vector<RankBreakdown>& ranks);
+
+/// What has to be added to each rank's clock to have that of rank 0: 0 where they are the same clock, else
+/// estimated from messages to and fro, to about half their time. Collective.
+std::vector<double> clock_offsets(Fabric& world);
+
+/// Puts the events of all ranks together in a file, written by rank 0; `member` (of rank 0) is a further
+/// member of the JSON object: its name and value. Collective.
+void write_trace(Fabric& world, const std::vector<WorkSpan>& spans, const std::string& path,
+                 const std::string& member);
+
+}  // namespace distca
