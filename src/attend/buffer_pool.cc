@@ -13,7 +13,12 @@ namespace distca {
 
 struct BufferPool::State {
   std::mutex mutex;
-  std::multimap<std::pair<at::DeviceIndex, int64_t>, at::Tensor> free;  // by (device, bytes)
+  struct Block {
+    at::Tensor memory;
+    int64_t round = 0;  // in which it was last taken
+  };
+  std::multimap<std::pair<at::DeviceIndex, int64_t>, Block> free;  // by (device, bytes)
+  int64_t round = 0;
   int64_t allocations = 0, bytes_held = 0, bytes_in_use = 0, peak_bytes_in_use = 0;
 };
 
@@ -55,14 +60,16 @@ at::Tensor BufferPool::take(at::IntArrayRef sizes, at::ScalarType dtype, at::Dev
   if (bytes == 0) return at::empty(sizes, options);
   bytes = rounded(bytes);
   at::Tensor block;
+  int64_t round = 0;
   {
     std::lock_guard lock(state_->mutex);
+    round = state_->round;
     // The smallest free block that is large enough, unless more than half of it would lie idle.
     const auto found = state_->free.lower_bound({device.index(), bytes});
     const bool fits = found != state_->free.end() && found->first.first == device.index() &&
                       found->first.second <= 2 * bytes;
     if (fits) {
-      block = std::move(found->second);
+      block = std::move(found->second.memory);
       state_->free.erase(found);
     } else {
       ++state_->allocations;
@@ -72,13 +79,23 @@ at::Tensor BufferPool::take(at::IntArrayRef sizes, at::ScalarType dtype, at::Dev
     state_->peak_bytes_in_use = std::max(state_->peak_bytes_in_use, state_->bytes_in_use);
   }
   if (!block.defined()) block = at::empty({bytes}, options.dtype(at::kByte));
-  auto give_back = [state = state_, block, index = device.index()](void*) {
+  auto give_back = [state = state_, block, round, index = device.index()](void*) {
     std::lock_guard lock(state->mutex);
     state->bytes_in_use -= block.numel();
-    state->free.emplace(std::make_pair(index, block.numel()), block);
+    state->free.emplace(std::make_pair(index, block.numel()), State::Block{block, round});
   };
   if (device.is_meta()) return without_memory(sizes, dtype, std::move(give_back));
   return at::from_blob(block.data_ptr(), sizes, std::move(give_back), options);
+}
+
+void BufferPool::trim() {
+  std::lock_guard lock(state_->mutex);
+  std::erase_if(state_->free, [&](const auto& entry) {
+    if (entry.second.round >= state_->round) return false;
+    state_->bytes_held -= entry.first.second;
+    return true;
+  });
+  ++state_->round;
 }
 
 int64_t BufferPool::allocations() const {

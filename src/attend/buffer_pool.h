@@ -20,6 +20,10 @@ class BufferPool {
   /// memory, and counts as if it had.
   at::Tensor take(at::IntArrayRef sizes, at::ScalarType dtype, at::Device device);
 
+  /// Ends a round of use: lets go of free memory that was not taken since the last call. Rounds of equal
+  /// plans lose nothing by it, and what odd ones needed doesn't stay for ever.
+  void trim();
+
   /// Allocations made so far, and bytes held now, in use or free.
   int64_t allocations() const;
   int64_t bytes_held() const;

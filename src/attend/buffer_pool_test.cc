@@ -44,5 +44,27 @@ TEST(BufferPool, HandsOutTensorsOfNoRows) {
   EXPECT_EQ(pool.allocations(), 0);
 }
 
+TEST(BufferPool, TrimmingLetsGoOfWhatARoundDidNotTake) {
+  BufferPool pool;
+  const auto round = [&](int64_t bytes) {
+    const at::Tensor always = pool.take({1000}, at::kByte, at::kCPU),
+                     now = pool.take({bytes}, at::kByte, at::kCPU);
+  };
+  round(1 << 20);
+  pool.trim();
+  const int64_t both = pool.bytes_held();
+  round(10);
+  pool.trim();
+  EXPECT_LT(pool.bytes_held(), both - (1 << 19));
+  const int64_t allocations = pool.allocations(), held = pool.bytes_held();
+  for (int i = 0; i < 5; ++i) {
+    round(10);
+    pool.trim();
+  }
+  EXPECT_EQ(pool.allocations(), allocations);
+  EXPECT_EQ(pool.bytes_held(), held);
+  EXPECT_GE(pool.peak_bytes_in_use(), 1 << 20);
+}
+
 }  // namespace
 }  // namespace distca
