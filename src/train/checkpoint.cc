@@ -1,5 +1,6 @@
 #include "train/checkpoint.h"
 
+#include <ATen/ops/empty_like.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -77,7 +78,7 @@ std::vector<NamedTensor> optimizer_tensors(const CheckpointTensors& tensors) {
   return out;
 }
 
-/// The same of what this rank holds, to be filled.
+/// The same of the parameters that this rank holds, to be filled.
 std::vector<NamedTensor> own_optimizer_tensors(const FlatParameters& parameters, const AdamState& adam) {
   CheckpointTensors own;
   for (const FlatEntry& entry : parameters.entries) {
@@ -194,7 +195,16 @@ CheckpointTensors gather_checkpoint(const Trainer& trainer) {
   const auto gather = [&](const at::Tensor& buffer) {
     return gather_tensors(trainer.fabrics, trainer.grid, trainer.stage_layers, parameters, buffer);
   };
-  return {gather(parameters.values), gather(trainer.adam.exp_avg), gather(trainer.adam.exp_avg_sq)};
+  const auto gather_state = [&](const at::Tensor& own) {
+    if (own.numel() == parameters.values.numel()) return gather(own);
+    const at::Tensor whole = at::empty_like(parameters.values);
+    whole.narrow(0, trainer.adam.begin, own.numel()).copy_(own);
+    exchange_slices(*trainer.fabrics.data, whole, optimizer_slices(parameters, trainer.grid.dp),
+                    "slices of the optimizer's state");
+    return gather(whole);
+  };
+  return {gather(parameters.values), gather_state(trainer.adam.exp_avg),
+          gather_state(trainer.adam.exp_avg_sq)};
 }
 
 std::string save_checkpoint(const Config::Checkpoint& config, const Trainer& trainer,
@@ -224,7 +234,11 @@ void load_checkpoint(const std::string& folder, Trainer& trainer) {
   check_checkpoint(folder, trainer.parameters.model.config, wide ? "float64" : "float32");
   if (!trainer.place.server) load_llama(trainer.parameters.model, folder);
   // A file by name: the folder's model.safetensors is found first otherwise.
-  load_tensors(folder + "/optimizer.safetensors", own_optimizer_tensors(trainer.parameters, trainer.adam));
+  const AdamState whole = make_adam_state(trainer.parameters);
+  load_tensors(folder + "/optimizer.safetensors", own_optimizer_tensors(trainer.parameters, whole));
+  AdamState& own = trainer.adam;
+  own.exp_avg.copy_(whole.exp_avg.narrow(0, own.begin, own.exp_avg.numel()));
+  own.exp_avg_sq.copy_(whole.exp_avg_sq.narrow(0, own.begin, own.exp_avg.numel()));
   const std::string run_path = folder + "/run.json", data_path = folder + "/data.json";
   trainer.restore_stream(read_text(data_path), data_path);
   const Json run = read_json(run_path);
