@@ -158,4 +158,17 @@ RankTables make_rank_tables(const Plan& plan, const Exchange& exchange, uint64_t
   return tables;
 }
 
+RankTables on_device(const RankTables& tables, at::Device device) {
+  RankTables out = tables;
+  for (RowTable* table : {&out.q, &out.kv}) {
+    for (at::Tensor* index : {&table->home_index, &table->arrange, &table->arrived_index})
+      *index = index->to(device);
+  }
+  for (MergeTable* merge : {&out.server_merge, &out.home_merge}) {
+    for (at::Tensor* index : {&merge->first, &merge->split_rows, &merge->split_parts})
+      *index = index->to(device);
+  }
+  return out;
+}
+
 }  // namespace distca

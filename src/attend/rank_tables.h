@@ -64,4 +64,7 @@ struct RankTables {
 RankTables make_rank_tables(const Plan& plan, const Exchange& exchange, uint64_t digest, int32_t rank,
                             at::Device device, std::optional<int64_t> home_rows = std::nullopt);
 
+/// The same tables with their index tensors on another device.
+RankTables on_device(const RankTables& tables, at::Device device);
+
 }  // namespace distca

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "attend/live_bytes.h"
 #include "base/check.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -157,6 +158,7 @@ void run_as_thread_ranks(const TrainOptions& options) {
   const int32_t ranks = options.ranks > 0 ? options.ranks : run.ranks;
   set_compute_threads(config, ranks);
   RunSummary summary;
+  enable_live_bytes();
   run_thread_ranks(ranks, fabric_options(config), [&](Fabric& fabric) {
     const RunSummary of_rank = run_training(fabric, run.inputs);
     if (fabric.rank() == 0) summary = of_rank;

@@ -166,10 +166,10 @@ void add_parallel_and_link(Table& table, Config& c) {
            "(`same_phase`), or each on its own, attention shared inside a stage alone (`1f1b`)")
       .choices({"same_phase", "1f1b"})
       .key("shard_optimizer", &c.parallel.shard_optimizer, "split optimizer state over data-parallel ranks")
-      .not_yet()
-      .key("memory_limit", &c.parallel.memory_limit, "bytes a rank may use; 0: no limit")
+      .key("memory_limit", &c.parallel.memory_limit,
+           "bytes of tensors a rank may hold; 0: no limit. Plans keep servers to so many K/V rows that it "
+           "is kept; where none does, the run doesn't begin")
       .least(0)
-      .not_yet()
       .key("timeout", &c.parallel.timeout, "seconds any wait for another rank may take")
       .between(0.001, 1e6)
       .key("threads", &c.parallel.threads, "compute threads of a rank; 0: cores ÷ ranks of this machine")

@@ -23,8 +23,8 @@ FlatParameters flatten(LlamaParameters model) {
     if (tensor.dim() > 1) flat.decayed += tensor.numel();
   }
   // A rank without a part of the model holds none.
-  const at::ScalarType dtype = named.empty() ? at::kFloat : named[0].tensor.scalar_type();
-  flat.values = at::empty({elements}, at::TensorOptions().dtype(dtype));
+  const auto options = named.empty() ? at::TensorOptions().dtype(at::kFloat) : named[0].tensor.options();
+  flat.values = at::empty({elements}, options.requires_grad(false));
   flat.gradients = at::zeros_like(flat.values);
   int64_t matrices = 0, vectors = flat.decayed;
   for (size_t i = 0; i < named.size(); ++i) {

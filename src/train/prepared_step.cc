@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "attend/live_bytes.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "plan/report.h"
@@ -56,7 +57,10 @@ StepPreparer::~StepPreparer() = default;
 
 void StepPreparer::start() {
   if (stream_.state().step >= options_.steps) return;
-  next_ = std::async(std::launch::async, [this] { return make(); });
+  next_ = std::async(std::launch::async, [this, count = current_live_bytes()] {
+    const LiveBytesScope scope(count);
+    return make();
+  });
 }
 
 PreparedStep StepPreparer::take() {
@@ -94,6 +98,7 @@ void StepPreparer::plan_ticks(PreparedStep& step, const std::vector<Layout>& lay
   for (const Tick& tick : ticks) step.ticks.push_back(planner.plan(tick));
   step.digests = planner.digests();
   step.load_max_over_mean = planner.worst_finish();
+  step.beyond_row_limit = planner.beyond_row_limit();
   step.idle_load = planner.idle_load();
   step.idle_share = planner.idle_share();
   for (const Layout& layout : layouts)

@@ -23,6 +23,7 @@ struct PreparedStep {
   double plan_ms = 0;                       // thread CPU time of planning and of the tables
   double load_max_over_mean = 1;            // of the worst plan: latest finish over the best common one
   double load_max_over_mean_none = 1;       // if every rank computed the queries it is home to
+  int64_t beyond_row_limit = 0;             // plans that can't keep the limit of K/V rows
   double idle_load = 0, idle_share = 0;     // see TickPlanner
 
   uint64_t digest() const;  // of all plans

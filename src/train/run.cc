@@ -8,10 +8,12 @@
 
 #include "attend/attention_kernel.h"
 #include "base/check.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "train/checkpoint.h"
 #include "train/indexed_dataset.h"
+#include "train/memory_limit.h"
 #include "train/metrics.h"
 #include "train/outputs.h"
 #include "train/recorded_step.h"
@@ -73,6 +75,17 @@ class Reporter {
   ProgressLine progress_;
   std::optional<MetricsFile> metrics_;
 };
+
+/// Where the run's documents go on.
+BatchStream stream_of(const RunInputs& inputs, const std::string& checkpoint) {
+  BatchStream stream(inputs.source, batch_inputs(inputs.config));
+  if (!checkpoint.empty()) {
+    const std::string path = checkpoint + "/data.json";
+    stream.restore_state(read_text(path), path);
+  }
+  if (inputs.repeated) stream.repeat(*inputs.repeated);
+  return stream;
+}
 
 /// Whether any rank was told to stop. Every rank calls it.
 bool should_stop(Fabric& fabric) {
@@ -222,6 +235,7 @@ std::string RunSummary::json() const {
               {"load_max_over_mean_none", load_max_over_mean_none},
               {"bytes_per_step", bytes},
               {"wait_s_per_step", wait_s},
+              {"memory", {{"predicted", memory.predicted}, {"measured", memory.measured}}},
               {"checkpoint", checkpoint},
               {"breakdown", breakdown_json(breakdown)}};
   return out.dump(2) + "\n";
@@ -266,18 +280,26 @@ void say_timing_only(const Config& config) {
       "computed on rows that came then. Only times mean something; losses and gradients do not");
 }
 
-RunSummary run_training(Fabric& fabric, const RunInputs& inputs) {
+RunSummary run_training(Fabric& fabric, RunInputs inputs) {
+  enable_live_bytes();
+  LiveBytes& memory = new_live_bytes();
+  const LiveBytesScope counted(&memory);
   const Config& config = inputs.config;
   check_split(config, inputs, fabric.world_size());
   about(config, "train.tokens_per_batch", [&] { check_run(inputs, fabric.world_size()); });
   RunSummary summary;
   summary.checkpoint = checkpoint_to_resume(config.checkpoint);
+  const MemoryPlan planned = plan_memory(fabric, inputs, stream_of(inputs, summary.checkpoint));
+  summary.memory.predicted = planned.peaks;
   Trainer trainer(fabric, inputs);
   if (!summary.checkpoint.empty()) load_checkpoint(summary.checkpoint, trainer);
+  memory.reset_peak();
   summary.first_step = trainer.next_step();
   if (fabric.rank() == 0) prepare_to_write(config, summary.checkpoint);
   // No rank goes on to write before all have read what they start from.
   fabric.barrier("start of the run");
+  if (fabric.rank() == 0)
+    for (const std::string& line : planned.report) log_info("{}", line);
   if (summary.first_step >= config.train.steps && fabric.rank() == 0) {
     log_info("nothing to do: {} is at step {} of {}", summary.checkpoint, summary.first_step,
              config.train.steps);
@@ -304,6 +326,8 @@ RunSummary run_training(Fabric& fabric, const RunInputs& inputs) {
   tracer.finish(trainer);
   summary.breakdown = gather_breakdown(fabric, {trainer.spans.seconds(), trainer.steps_s});
   if (summary.steps > 0 && fabric.rank() == 0) std::fputs(breakdown_table(summary.breakdown).c_str(), stderr);
+  summary.memory.measured = gather_numbers(fabric, memory.peak(), "peaks of memory");
+  if (fabric.rank() == 0) compare_memory(config, summary.memory);
   if (summary.stopped && fabric.rank() == 0) {
     log_warning("stopped by SIGTERM after step {} of {}; {}", trainer.next_step(), config.train.steps,
                 last_good(summary.checkpoint));

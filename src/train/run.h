@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/fabric.h"
+#include "train/memory_report.h"
 #include "train/trainer.h"
 
 namespace distca {
@@ -27,6 +28,7 @@ struct RunSummary {
   // Means over the steps.
   double load_max_over_mean = 0, load_max_over_mean_none = 0;
   double bytes = 0, wait_s = 0;
+  MemoryReport memory;
   std::string checkpoint;  // the newest; empty where there is none
   bool stopped = false;    // by a signal, before the last step
   uint64_t digest = 0;     // of the last step's plans
@@ -39,6 +41,6 @@ struct RunSummary {
 /// where the configuration has a folder for it. Every rank calls it; nothing is written before all of the
 /// input was checked. Throws InputError for wrong input, and Error for a run that can't go on, with the last
 /// good checkpoint named. Returns what it did.
-RunSummary run_training(Fabric& fabric, const RunInputs& inputs);
+RunSummary run_training(Fabric& fabric, RunInputs inputs);
 
 }  // namespace distca

@@ -30,7 +30,8 @@ class LinkBase : public StageLink {
 
  protected:
   at::Tensor new_tensor(int64_t rows) const {
-    return at::empty({rows, traffic_.width}, at::TensorOptions().dtype(traffic_.dtype));
+    return at::empty({rows, traffic_.width},
+                     at::TensorOptions().dtype(traffic_.dtype).device(traffic_.device));
   }
   /// The same data-parallel rank of the stage that tensors of the direction go to, or come from; −1 for none.
   int32_t peer(bool forward, bool to) const {

@@ -18,6 +18,7 @@ namespace distca {
 struct StageTraffic {
   int64_t width = 0;
   at::ScalarType dtype = at::kFloat;
+  at::Device device = at::kCPU;
 };
 
 class StageLink {

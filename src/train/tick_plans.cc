@@ -115,6 +115,17 @@ std::shared_ptr<const SlotTables> TickPlanner::tables_of(const Made& made, int64
   return out;
 }
 
+Plan TickPlanner::make_within_limit(const Layout& layout, PlanOptions options) {
+  if (options.kv_row_limit == 0) return make_plan(layout, options).plan;
+  try {
+    return make_plan(layout, options).plan;
+  } catch (const InputError&) {
+    ++beyond_row_limit_;
+    options.kv_row_limit = 0;
+    return make_plan(layout, options).plan;
+  }
+}
+
 void TickPlanner::account(const Plan& plan, const PlanOptions& options) {
   std::vector<int64_t> loads(static_cast<size_t>(plan.servers), 0);
   int64_t total = 0;
@@ -149,7 +160,7 @@ TickPlanner::MadePointer TickPlanner::make(const Tick& tick, int64_t nano_batch,
   if (!tick.forward && options_.keep) {
     made->plan = plan_of_forward(tick, running, nano_batch, slot, std::move(layout), made->doc_end);
   } else {
-    made->plan = make_plan(layout, options).plan;
+    made->plan = make_within_limit(layout, options);
   }
   if (tick.forward) account(made->plan, options);
   digests_.push_back(made->plan.digest());

@@ -71,6 +71,8 @@ class TickPlanner {
   const std::vector<uint64_t>& digests() const { return digests_; }
   /// The worst of them: latest finish over the best common finish time.
   double worst_finish() const { return worst_finish_; }
+  /// How many of them couldn't keep the limit of K/V rows, and were made without it.
+  int64_t beyond_row_limit() const { return beyond_row_limit_; }
   /// Attention that ranks without a micro-batch, dedicated servers included, have in the forward plans, and
   /// what the finish-time rule gives them.
   double idle_load() const { return idle_load_; }
@@ -94,6 +96,7 @@ class TickPlanner {
   Plan plan_of_forward(const Tick& tick, const std::vector<bool>& running, int64_t nano_batch, int64_t slot,
                        Layout layout, const std::vector<int32_t>& doc_end) const;
   std::shared_ptr<const SlotTables> tables_of(const Made& made, int64_t home_rows) const;
+  Plan make_within_limit(const Layout& layout, PlanOptions options);
   void account(const Plan& plan, const PlanOptions& options);
 
   const Layout& layout(int64_t micro_batch, int64_t nano_batch) const;
@@ -106,6 +109,7 @@ class TickPlanner {
   std::map<std::array<int64_t, 4>, MadePointer> forwards_;
   std::vector<uint64_t> digests_;
   double worst_finish_ = 1;
+  int64_t beyond_row_limit_ = 0;
   double idle_load_ = 0, idle_share_ = 0;
 };
 

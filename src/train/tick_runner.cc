@@ -155,7 +155,9 @@ void TickRunner::forward(const PreparedTick& tick, const std::vector<int64_t>& t
   }
   for (Flight& flight : flights) {
     if (flight.pass != nullptr && options_.last_stage) {
-      losses_[flight.micro_batch * nano_batches_ + flight.nano_batch] = flight.result.item<double>();
+      const bool has_numbers = !flight.result.is_meta();
+      losses_[flight.micro_batch * nano_batches_ + flight.nano_batch] =
+          has_numbers ? flight.result.item<double>() : 0;
       flight.result = at::Tensor();
     }
     if (link_ == nullptr) continue;
@@ -173,7 +175,7 @@ void TickRunner::dispatch(Flight& flight, int64_t slot, Qkv qkv) {
   const SlotTables* tables = flight.tables(slot);
   if (tables == nullptr) return;
   if (!flight.runs(slot)) {
-    const auto options = at::TensorOptions().dtype(options_.dtype);
+    const auto options = at::TensorOptions().dtype(options_.dtype).device(runtime_.device);
     const AttentionShape& shape = options_.shape;
     qkv.q = at::empty({0, shape.heads, shape.head_dim}, options);
     qkv.k = qkv.v = at::empty({0, shape.kv_heads, shape.head_dim}, options);
@@ -227,9 +229,10 @@ void TickRunner::backward(const PreparedTick& tick, const std::vector<int64_t>& 
     if (flight.pass != nullptr) {
       ci([&] { flight.pass->recompute(flight.pass->layers()); });
       const NanoBatchRows& rows = (*rows_)[flight.micro_batch * nano_batches_ + flight.nano_batch];
-      const at::Tensor grad = options_.last_stage
-                                  ? at::full({}, loss_weight_, at::TensorOptions().dtype(at::kDouble))
-                                  : link_->take(false, rows.rows / options_.tp);
+      const at::Tensor grad =
+          options_.last_stage
+              ? at::full({}, loss_weight_, at::TensorOptions().dtype(at::kDouble).device(runtime_.device))
+              : link_->take(false, rows.rows / options_.tp);
       grad_o = ci([&] { return flight.pass->grad_finish(grad); });
     }
     grad_collect(flight, 0, grad_o);
@@ -268,7 +271,7 @@ AttentionKept TickRunner::take_kept(const Flight& flight, int64_t slot) {
     at_home_.erase(at);
   } else {
     const AttentionShape& shape = options_.shape;
-    const auto options = at::TensorOptions().dtype(options_.dtype);
+    const auto options = at::TensorOptions().dtype(options_.dtype).device(runtime_.device);
     kept.dtype = options_.dtype;
     kept.o = at::empty({0, shape.heads, shape.head_dim}, options);
     kept.lse = at::empty({0, shape.heads}, options.dtype(accumulator_type(options_.dtype)));

@@ -11,6 +11,7 @@
 #include "attend/core_attention.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "model/weights.h"
 
 namespace distca {
@@ -18,103 +19,14 @@ namespace {
 
 constexpr int64_t kLeastRowsPerRank = 128;
 
-RuntimeOptions runtime_options(const Config& config) {
-  RuntimeOptions options;
-  options.kernel = config.attention.kernel;
-  options.threads = at::get_num_threads();
-  options.memory = config.attention.memory == "keep" ? AttentionMemory::kKeep : AttentionMemory::kResend;
-  return options;
-}
-
-bool in_step(const Config& config) {
-  return config.parallel.schedule == "same_phase";
-}
-
-std::vector<int64_t> layers_by_stage(const RunInputs& inputs) {
-  return layers_of_stages(inputs.model.num_hidden_layers, inputs.config.parallel.pp,
-                          inputs.config.parallel.stage_layers);
-}
-
-LlamaPart part_of(const RunInputs& inputs, const RankPlace& place, int32_t tp) {
-  if (place.server) return {0, 0, false, false};
-  const std::vector<int64_t> layers = layers_by_stage(inputs);
-  LlamaPart part;
-  part.layer_begin = std::accumulate(layers.begin(), layers.begin() + place.stage, int64_t{0});
-  part.layer_end = part.layer_begin + layers[place.stage];
-  part.embedding = place.stage == 0;
-  part.head = part.layer_end == inputs.model.num_hidden_layers;
-  part.tp_rank = place.tp_rank;
-  part.tp_size = tp;
-  return part;
-}
-
 FlatParameters make_parameters(const RunInputs& inputs, const RankPlace& place, TensorGroup& group) {
-  const at::ScalarType dtype = scalar_type(inputs.config.model.dtype);
-  LlamaParameters model = make_llama(inputs.model, part_of(inputs, place, group.size()), dtype);
-  if (group.size() > 1) model.group = &group;
-  // One after the other, nothing overlaps.
-  if (inputs.config.attention.overlap == "single") group.runs = 1;
+  LlamaParameters model = make_part(inputs, place, group, at::kCPU);
   if (inputs.config.model.weights.empty()) {
     initialize(model, static_cast<uint64_t>(inputs.config.train.seed));
   } else if (!place.server) {
     load_llama(model, inputs.config.model.weights);
   }
   return flatten(std::move(model));
-}
-
-RunnerOptions runner_options(const RunInputs& inputs, const RankGrid& grid, const RankPlace& place) {
-  const bool together = in_step(inputs.config);
-  RunnerOptions options;
-  options.interleave = inputs.config.attention.overlap != "single";
-  options.recompute = inputs.config.parallel.recompute == "selective";
-  options.layers = layers_by_stage(inputs);
-  if (!together) options.layers = {options.layers[place.stage]};
-  options.stage = place.server ? grid.pp : together ? place.stage : 0;
-  options.last_stage = place.stage == grid.pp - 1;
-  options.shape = attention_shape(inputs.model, grid.tp);
-  options.dtype = scalar_type(inputs.config.model.dtype);
-  options.tp = grid.tp;
-  return options;
-}
-
-PrepareOptions prepare_options(const RunInputs& inputs, const RankGrid& grid, const RankPlace& place) {
-  const Config& config = inputs.config;
-  PrepareOptions options;
-  options.schedule =
-      in_step(config) ? PipelineSchedule::kSamePhase : PipelineSchedule::kOneForwardOneBackward;
-  options.place = place;
-  options.model = inputs.model;
-  options.dtype = scalar_type(config.model.dtype);
-  options.nano_batches = config.train.nano_batches;
-  options.steps = config.train.steps;
-  TickPlanOptions& ticks = options.ticks;
-  ticks.grid = grid;
-  ticks.stage_begin = in_step(config) ? 0 : place.stage;
-  ticks.stage_end = in_step(config) ? grid.pp : place.stage + 1;
-  ticks.stage_layers = layers_by_stage(inputs);
-  ticks.work = stage_work(inputs.model);
-  ticks.keep = config.attention.memory == "keep";
-  ticks.rank = in_step(config) ? place.attention_rank : place.dp_rank;
-  ticks.plan.policy = policy_named(config.attention.policy);
-  ticks.plan.layout = config.attention.layout == "free" ? LayoutKind::kFree : LayoutKind::kFixed;
-  ticks.plan.tolerance = config.attention.tolerance;
-  ticks.plan.cp = static_cast<int32_t>(config.parallel.cp);
-  ticks.plan.search_moves = config.attention.search;
-  const AttentionShape shape = attention_shape(inputs.model, grid.tp);
-  ticks.plan.bytes = row_bytes(
-      {shape.heads, shape.kv_heads, shape.head_dim, static_cast<int64_t>(c10::elementSize(options.dtype))});
-  return options;
-}
-
-std::unique_ptr<StageLink> make_link(Fabric& attention, const RunInputs& inputs, const RankGrid& grid) {
-  if (grid.pp == 1) return nullptr;
-  const StageTraffic traffic{inputs.model.hidden_size, scalar_type(inputs.config.model.dtype)};
-  return in_step(inputs.config) ? make_link_in_step(attention, grid, traffic)
-                                : make_link_by_pairs(attention, grid, traffic);
-}
-
-RankGrid grid_of(const Config& config, int32_t world_size) {
-  return make_grid(world_size, config.parallel.pp, config.parallel.tp, config.parallel.servers);
 }
 
 void count_documents(const GlobalBatch& batch, int32_t ranks, StepMetrics& metrics) {
@@ -158,22 +70,6 @@ double machine_memory() {
 
 }  // namespace
 
-BatchInputs batch_inputs(const Config& config) {
-  BatchInputs inputs;
-  inputs.tokens_per_batch = config.train.tokens_per_batch;
-  inputs.micro_batches = config.train.micro_batches;
-  inputs.nano_batches = config.train.nano_batches;
-  inputs.context = config.data.context == 0 ? inputs.rows() : config.data.context;
-  inputs.window = config.data.window;
-  inputs.split_documents = config.data.split_documents;
-  inputs.seed = config.train.seed;
-  return inputs;
-}
-
-at::ScalarType scalar_type(const std::string& dtype) {
-  return dtype == "float64" ? at::kDouble : dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
-}
-
 void check_parallel(const RunInputs& inputs, int32_t ranks) {
   const Config& config = inputs.config;
   const RankGrid grid = grid_of(config, ranks);
@@ -215,11 +111,11 @@ Trainer::Trainer(Fabric& world, const RunInputs& inputs)
       group(*fabrics.tensor),
       spans([&world] { return world.now(); }),
       parameters(make_parameters(inputs, place, group)),
-      adam(make_adam_state(parameters)),
+      adam(make_state(inputs, grid, place, parameters)),
       config_(inputs.config),
       exchanging_(in_step(config_) ? nullptr : fabrics.attention->split(place.stage, "the ranks of a stage")),
       runtime_(exchanging_ ? *exchanging_ : *fabrics.attention, runtime_options(config_)),
-      link_(make_link(*fabrics.attention, inputs, grid)),
+      link_(make_link(*fabrics.attention, inputs, grid, at::kCPU)),
       runner_(parameters.model, runtime_, link_.get(), runner_options(inputs, grid, place)),
       stream_(inputs.source, batch_inputs(config_)),
       prepare_(prepare_options(inputs, grid, place)) {
@@ -338,7 +234,14 @@ StepMetrics Trainer::forward_backward() {
   const bool finite = std::isfinite(metrics.loss) && std::isfinite(metrics.grad_norm);
   if (!finite && !metrics.timing_only) stop_for(step, losses, metrics);
   if (runtime_.signal) runtime_.signal->sends_rows = false;
+  if (step.beyond_row_limit > 0 && fabrics.world.rank() == 0) {
+    log_warning(
+        "step {}: {} of its plans can't keep every server to the {} K/V rows that parallel.memory_limit "
+        "leaves room for; they were made without that limit",
+        metrics.step, step.beyond_row_limit, prepare_.ticks.plan.kv_row_limit);
+  }
   after_ = step.after;
+  runtime_.pool.trim();
   return metrics;
 }
 
@@ -362,6 +265,9 @@ void Trainer::update(StepMetrics& metrics) {
   clip_gradients(parameters, metrics.grad_norm, config_.train.clip);
   adam_update(parameters, adam, config_.train, metrics.lr);
   optimizer_s_ += thread_cpu_seconds() - begin;
+  if (config_.parallel.shard_optimizer && !place.server)
+    exchange_slices(*fabrics.data, parameters.values, optimizer_slices(parameters, grid.dp),
+                    "updated parameters");
   next_step_ = metrics.step + 1;
 }
 

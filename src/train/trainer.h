@@ -18,22 +18,11 @@
 #include "train/optimizer.h"
 #include "train/prepared_step.h"
 #include "train/rank_grid.h"
+#include "train/rank_setup.h"
 #include "train/run_trace.h"
 #include "train/tick_runner.h"
 
 namespace distca {
-
-/// What a run is about, read and checked before its ranks begin.
-struct RunInputs {
-  Config config;
-  LlamaConfig model;
-  TokenSource source;
-  std::optional<GlobalBatch> repeated;  // every step is this one
-  TraceOptions trace;
-};
-
-BatchInputs batch_inputs(const Config& config);
-at::ScalarType scalar_type(const std::string& dtype);
 
 /// Throws InputError when so many ranks don't divide as [parallel] asks, or the model or the schedule doesn't
 /// suit it.
@@ -68,6 +57,8 @@ class Trainer {
   int64_t next_step() const { return next_step_; }
   /// What the last step was about.
   const GlobalBatch& last_batch() const { return last_batch_; }
+  /// Allocations that attention's buffers have made so far.
+  int64_t attention_allocations() const { return runtime_.pool.allocations(); }
   /// Where the stream of documents stands after the steps done so far, as restore_stream() takes it.
   std::string stream_state() const { return stream_.dump_state(after_); }
 

@@ -43,7 +43,8 @@ def test_metrics_have_the_documented_keys_and_count_every_row(whole):
 
 def test_progress_is_plain_lines_where_there_is_no_terminal(runs):
     done = runs.must_run("train.steps=2")
-    lines = done.stderr.splitlines()
+    first, *lines, last = done.stderr.splitlines()
+    assert "predicted peak" in first and "measured peak" in last, done.stderr
     assert all("\r" not in line for line in lines), done.stderr
     assert lines[0].startswith("step 1/2 ") and lines[1].endswith("0s left")
     assert "loss" in lines[0] and "loss" in lines[1]
@@ -81,10 +82,17 @@ def test_a_finished_run_that_is_resumed_has_nothing_to_do(whole):
     assert whole.metrics.read_text() == before
 
 
+def progress_line(process):
+    """The next line that tells of a step; empty at the end."""
+    while (line := process.stderr.readline()).startswith("info: memory"):
+        pass
+    return line
+
+
 def kill_after_lines(process, lines, delay):
     """Kills after so many progress lines and a while more."""
     for _ in range(lines):
-        if not process.stderr.readline():
+        if not progress_line(process):
             return
     time.sleep(delay)
     process.send_signal(signal.SIGKILL)
@@ -156,7 +164,7 @@ def test_explicit_checkpoint_is_gone_back_to(runs, whole):
 def stop(command):
     """Runs it, sends SIGTERM after its first step; its exit code and last line."""
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    process.stderr.readline()
+    progress_line(process)
     process.send_signal(signal.SIGTERM)
     last = process.communicate()[1].splitlines()[-1]
     return process.returncode, last
