@@ -295,11 +295,12 @@ RunSummary run_training(Fabric& fabric, RunInputs inputs) {
   if (!summary.checkpoint.empty()) load_checkpoint(summary.checkpoint, trainer);
   memory.reset_peak();
   summary.first_step = trainer.next_step();
-  if (fabric.rank() == 0) prepare_to_write(config, summary.checkpoint);
+  if (fabric.rank() == 0) {
+    prepare_to_write(config, summary.checkpoint);
+    for (const std::string& line : planned.report) log_info("{}", line);
+  }
   // No rank goes on to write before all have read what they start from.
   fabric.barrier("start of the run");
-  if (fabric.rank() == 0)
-    for (const std::string& line : planned.report) log_info("{}", line);
   if (summary.first_step >= config.train.steps && fabric.rank() == 0) {
     log_info("nothing to do: {} is at step {} of {}", summary.checkpoint, summary.first_step,
              config.train.steps);
@@ -324,10 +325,10 @@ RunSummary run_training(Fabric& fabric, RunInputs inputs) {
   }
   reporter.reset();
   tracer.finish(trainer);
-  summary.breakdown = gather_breakdown(fabric, {trainer.spans.seconds(), trainer.steps_s});
-  if (summary.steps > 0 && fabric.rank() == 0) std::fputs(breakdown_table(summary.breakdown).c_str(), stderr);
   summary.memory.measured = gather_numbers(fabric, memory.peak(), "peaks of memory");
   if (fabric.rank() == 0) compare_memory(config, summary.memory);
+  summary.breakdown = gather_breakdown(fabric, {trainer.spans.seconds(), trainer.steps_s});
+  if (summary.steps > 0 && fabric.rank() == 0) std::fputs(breakdown_table(summary.breakdown).c_str(), stderr);
   if (summary.stopped && fabric.rank() == 0) {
     log_warning("stopped by SIGTERM after step {} of {}; {}", trainer.next_step(), config.train.steps,
                 last_good(summary.checkpoint));
