@@ -45,6 +45,8 @@ std::string metrics_line(const StepMetrics& m) {
                {"load_max_over_mean_none", m.load_max_over_mean_none},
                {"bytes", m.bytes},
                {"wait_s", m.wait_s},
+               {"pack_s", m.pack_s},
+               {"reduce_s", m.reduce_s},
                {"plan_ms", m.plan_ms},
                {"digest", hex_digest(m.digest)}};
   if (m.timing_only) line["timing_only"] = true;

@@ -20,6 +20,8 @@ struct StepMetrics {
   double load_max_over_mean_none = 0;  // what it would be without disaggregation
   int64_t bytes = 0;                   // that all ranks sent for attention
   double wait_s = 0;                   // exposed waits for attention's exchanges, of the worst rank
+  double pack_s = 0;                   // the same in gathering, ordering and merging rows of exchanges
+  double reduce_s = 0;                 // the worst rank's time in sums over ranks, waits included
   double plan_ms = 0;                  // of this rank, in the background
   uint64_t digest = 0;                 // of all plans of the step
   bool timing_only = false;            // rows weren't sent: loss and gradient mean nothing

@@ -166,7 +166,10 @@ void Trainer::sum_over_ranks(std::vector<double>& losses, StepMetrics& metrics) 
   // Every rank of a tensor-parallel group has the whole group's losses.
   if (place.tp_rank > 0) std::fill(losses.begin(), losses.end(), 0);
   losses.push_back(static_cast<double>(metrics.bytes));
+  losses.push_back(metrics.pack_s);
   fabrics.world.all_reduce(std::span<double>(losses), ReduceOp::kSum, "sum of losses");
+  metrics.pack_s = losses.back() / fabrics.world.world_size();
+  losses.pop_back();
   metrics.bytes = static_cast<int64_t>(losses.back());
   losses.pop_back();
   std::vector<double> worst = {metrics.wait_s, metrics.load_max_over_mean};
@@ -177,6 +180,10 @@ void Trainer::sum_over_ranks(std::vector<double>& losses, StepMetrics& metrics) 
 
 int64_t Trainer::bytes_sent() const {
   return runtime_.stats.total_bytes() + group.bytes + (link_ ? link_->bytes_sent : 0);
+}
+
+double Trainer::packed_s() const {
+  return runtime_.stats.pack_s + runtime_.stats.merge_s;
 }
 
 double Trainer::waited_s() const {
@@ -219,17 +226,21 @@ StepMetrics Trainer::forward_backward() {
   count_documents(step.batch, grid.dp, metrics);
   metrics.bytes = bytes_sent() - bytes_before;
   metrics.wait_s = waited_s() - wait_before;
+  metrics.pack_s = packed_s() - packed_before_;
+  packed_before_ = packed_s();
   metrics.plan_ms = step.plan_ms;
   metrics.digest = step.digest();
   metrics.load_max_over_mean = step.load_max_over_mean;
   metrics.load_max_over_mean_none = step.load_max_over_mean_none;
   spans.place = {.step = metrics.step};
+  const double summing = fabrics.world.now();
   sum_over_ranks(losses, metrics);
   metrics.loss = std::accumulate(losses.begin(), losses.end(), 0.0) / targets;
   if (!place.server) {
     sum_gradients();
     metrics.grad_norm = gradient_norm();
   }
+  metrics.reduce_s = fabrics.world.now() - summing;
   metrics.timing_only = runtime_.signal != nullptr;
   const bool finite = std::isfinite(metrics.loss) && std::isfinite(metrics.grad_norm);
   if (!finite && !metrics.timing_only) stop_for(step, losses, metrics);

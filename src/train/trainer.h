@@ -78,6 +78,7 @@ class Trainer {
   void sum_over_ranks(std::vector<double>& losses, StepMetrics& metrics);
   double gradient_norm() const;
   int64_t bytes_sent() const;
+  double packed_s() const;
   double waited_s() const;
   double computed_s() const;
   void finish_times(double begin, double computed_before, StepMetrics& metrics);
@@ -96,7 +97,7 @@ class Trainer {
   int64_t next_step_ = 0;
   GlobalBatch last_batch_;
   double plan_begin_ = 0;   // when the next step's preparation began
-  double optimizer_s_ = 0;  // thread CPU time
+  double optimizer_s_ = 0, packed_before_ = 0;  // thread CPU time
 };
 
 }  // namespace distca

@@ -1,0 +1,217 @@
+// How long a training step takes against the compute in it, on thread ranks with a modelled link: the
+// schedule's worth, measured. Documents of one batch file, in file order, scaled; every case trains the same
+// model on the same documents with the same kernels. A step's bound is the CPU time of all ranks in layers,
+// kernels, loss and optimizer ÷ ranks: what it would take if all were even and exchanges cost nothing.
+//
+//   build/bench_step --ranks 2,4,8 --cases cad,none,wlb,cp --steps 5
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <random>
+#include <sstream>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "comm/threads.h"
+#include "plan/layout.h"
+#include "train/trainer.h"
+
+namespace distca {
+namespace {
+
+struct Options {
+  std::string docs = DISTCA_SOURCE_DIR "/../shared/data/batches/wlbllm-128k-n512-s42.json";
+  double scale = 1.0 / 16;
+  std::vector<int32_t> ranks = {2, 4, 8};
+  std::vector<std::string> cases = {"cad", "none"};
+  std::vector<std::string> settings;
+  int64_t steps = 5, rows = 8192, hidden = 128, layers = 2, heads = 4, micro_batches = 1;
+  int64_t tp = 1, pp = 1, servers = 0;
+  double link = 1;  // time of a chunk's K/V over the time of its CI layer; 0: links cost nothing
+  double bandwidth = 0;
+  bool wall = false;
+  std::string json;
+};
+
+/// Documents of the file as a data set whose tokens are drawn from their place.
+TokenSource source_of(const Options& options) {
+  const Documents documents = read_documents(options.docs, options.scale);
+  auto lengths = std::make_shared<std::vector<int64_t>>();
+  for (const std::vector<int64_t>& chunk : documents.chunks)
+    for (const int64_t length : chunk)
+      if (length > 0) lengths->push_back(length);
+  TokenSource source;
+  source.name = options.docs;
+  source.documents = static_cast<int64_t>(lengths->size());
+  source.length = [lengths](int64_t doc) { return (*lengths)[static_cast<size_t>(doc)]; };
+  source.read = [](int64_t doc, Span tokens, int64_t* out) {
+    for (int64_t i = tokens.begin; i < tokens.end; ++i) *out++ = (doc * 7919 + i * 31) % 251;
+  };
+  return source;
+}
+
+RunInputs inputs_of(const Options& options, const std::string& name, int32_t ranks) {
+  RunInputs inputs;
+  LlamaConfig& model = inputs.model;
+  model.vocab_size = 256, model.hidden_size = options.hidden,
+  model.intermediate_size = options.hidden * 7 / 2;
+  model.num_hidden_layers = options.layers, model.num_attention_heads = options.heads;
+  model.num_key_value_heads = std::max<int64_t>(options.tp, options.heads / 2);
+  model.head_dim = 64;
+  Config& config = inputs.config;
+  const RankGrid grid = make_grid(ranks, options.pp, options.tp, options.servers);
+  config.train.micro_batches = options.micro_batches;
+  config.train.tokens_per_batch = options.micro_batches * config.train.nano_batches * options.rows * grid.dp;
+  config.train.steps = options.steps;
+  config.data.split_documents = true;
+  config.data.context = options.rows;
+  config.attention.tolerance = 0.02;
+  config.parallel.tp = options.tp, config.parallel.pp = options.pp, config.parallel.servers = options.servers;
+  // "cad", "none", "cp4", "wlb2", each with "+single" or "+signal", "+free", "+resend", "+1f1b".
+  std::istringstream parts(name);
+  std::string part;
+  std::getline(parts, part, '+');
+  const size_t digits = part.find_first_of("0123456789");
+  config.attention.policy = part.substr(0, digits);
+  if (digits != std::string::npos) config.parallel.cp = std::stoll(part.substr(digits));
+  while (std::getline(parts, part, '+')) {
+    if (part == "single" || part == "signal") config.attention.overlap = part;
+    if (part == "free") config.attention.layout = part;
+    if (part == "resend") config.attention.memory = part;
+    if (part == "1f1b") config.parallel.schedule = part;
+  }
+  inputs.source = source_of(options);
+  return inputs;
+}
+
+struct Result {
+  double step_s = 0, bound_s = 0, ratio = 0, wait_s = 0, load = 0, plan_ms = 0, pack_s = 0, reduce_s = 0;
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+Result run(const Options& options, const std::string& name, int32_t ranks, const LinkOptions& link) {
+  const RunInputs inputs = inputs_of(options, name, ranks);
+  check_parallel(inputs, ranks);
+  std::vector<StepMetrics> steps;
+  FabricOptions fabric_options;
+  fabric_options.timeout_s = 600;
+  fabric_options.link = link;
+  run_thread_ranks(ranks, fabric_options, [&](Fabric& fabric) {
+    Trainer trainer(fabric, inputs);
+    for (int64_t i = 0; i < options.steps; ++i) {
+      const StepMetrics metrics = trainer.step();
+      if (fabric.rank() == 0) steps.push_back(metrics);
+    }
+  });
+  std::vector<double> step_s, ratios, bounds, waits, loads, plans, packs, reduces;
+  for (size_t i = steps.size() > 1 ? 1 : 0; i < steps.size(); ++i) {
+    const StepMetrics& step = steps[i];
+    bounds.push_back(step.compute_s);
+    step_s.push_back(step.step_s);
+    ratios.push_back(step.step_s / bounds.back());
+    waits.push_back(step.wait_s);
+    loads.push_back(step.load_max_over_mean);
+    packs.push_back(step.pack_s);
+    reduces.push_back(step.reduce_s);
+    plans.push_back(step.plan_ms);
+  }
+  return {median(step_s), median(bounds), median(ratios), median(waits),
+          median(loads),  median(plans),  median(packs),  median(reduces)};
+}
+
+/// Seconds of one layer's context-independent work on a chunk, forward, on this machine.
+double layer_seconds(const Options& options) {
+  const RunInputs inputs = inputs_of(options, "none", static_cast<int32_t>(options.pp * options.tp));
+  const LlamaParameters model = make_llama(inputs.model, {0, 1, false, false}, at::kFloat);
+  NanoBatchRows rows;
+  rows.rows = options.rows;
+  rows.rope = make_rope(inputs.model, at::zeros({options.rows}, at::kLong), at::kFloat);
+  const at::NoGradGuard no_grad;
+  const at::Tensor x = at::ones({options.rows, options.hidden});
+  std::vector<double> times;
+  for (int i = 0; i < 5; ++i) {
+    const double begin = thread_cpu_seconds();
+    const Qkv qkv = pre_attention(model, 0, x, rows.rope);
+    post_attention(model, 0, x, qkv.q);
+    times.push_back(thread_cpu_seconds() - begin);
+  }
+  return median(times);
+}
+
+void report(const Options& options) {
+  at::set_num_threads(1);
+  LinkOptions link;
+  link.clock = options.wall ? LinkOptions::Clock::kWall : LinkOptions::Clock::kVirtual;
+  const double ci_s = layer_seconds(options);
+  const RunInputs some = inputs_of(options, "none", static_cast<int32_t>(options.pp * options.tp));
+  const double kv_bytes =
+      4.0 * 2 * 64 * static_cast<double>(some.model.num_key_value_heads) * static_cast<double>(options.rows);
+  if (options.link > 0) link.bandwidth = kv_bytes / (ci_s * options.link);
+  if (options.bandwidth > 0) link.bandwidth = options.bandwidth;
+  std::printf("CI of a layer %.1f ms a chunk; K/V of a chunk %.2f MB; link %.1f MB/s\n", ci_s * 1e3,
+              kv_bytes / 1e6, link.bandwidth / 1e6);
+  std::printf("%-24s %5s %9s %9s %7s %9s %9s %9s %9s %9s %8s\n", "case", "ranks", "step s", "bound s",
+              "ratio", "vs first", "pack s", "wait s", "reduce s", "max/mean", "plan ms");
+  Json rows = Json::array();
+  for (const int32_t ranks : options.ranks) {
+    double first = 0;
+    for (const std::string& name : options.cases) {
+      const Result result = run(options, name, ranks, link);
+      if (first == 0) first = result.step_s;
+      std::printf("%-24s %5d %9.3f %9.3f %7.3f %9.3f %9.3f %9.3f %9.3f %9.3f %8.1f\n", name.c_str(), ranks,
+                  result.step_s, result.bound_s, result.ratio, result.step_s / first, result.pack_s,
+                  result.wait_s, result.reduce_s, result.load, result.plan_ms);
+      std::fflush(stdout);
+      rows.push_back({{"name", format("step/{}/r{}", name, ranks)},
+                      {"value", result.step_s},
+                      {"unit", "s"},
+                      {"baseline", "compute / ranks"},
+                      {"ratio", 1 / result.ratio}});
+    }
+  }
+  if (!options.json.empty()) write_json(Json{{"rows", rows}}, options.json);
+}
+
+}  // namespace
+}  // namespace distca
+
+int main(int argc, char** argv) {
+  CLI::App app("steps of a small model on thread ranks with a modelled link");
+  distca::Options options;
+  app.add_option("--docs", options.docs, "document lengths");
+  app.add_option("--scale", options.scale, "of the lengths");
+  app.add_option("--ranks", options.ranks)->delimiter(',');
+  app.add_option("--cases", options.cases, "POLICY[CP][+single][+free][+resend][+1f1b]")->delimiter(',');
+  app.add_option("--steps", options.steps);
+  app.add_option("--rows", options.rows, "of a chunk");
+  app.add_option("--hidden", options.hidden);
+  app.add_option("--layers", options.layers);
+  app.add_option("--heads", options.heads);
+  app.add_option("--micro-batches", options.micro_batches);
+  app.add_option("--tp", options.tp);
+  app.add_option("--pp", options.pp);
+  app.add_option("--servers", options.servers);
+  app.add_option("--link", options.link, "a chunk's K/V transfer over its CI layer; 0: free links");
+  app.add_option("--bandwidth", options.bandwidth, "bytes/s instead");
+  app.add_flag("--wall", options.wall, "wall clock instead of the virtual one");
+  app.add_option("--json", options.json);
+  CLI11_PARSE(app, argc, argv);
+  try {
+    distca::report(options);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "bench_step: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}
