@@ -1,13 +1,12 @@
 #include "attend/attention_call.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/mul.h>
 #include <ATen/ops/stack.h>
 
-#include <algorithm>
 #include <limits>
 
 #include "attend/merge.h"
+#include "attend/rows.h"
 #include "attend/work_timer.h"
 #include "base/check.h"
 
@@ -131,28 +130,28 @@ void AttentionCall::merge_here(const at::Tensor& o_parts, const at::Tensor& lse_
   } else {
     server_o_ = take({merge.rows, shape_.heads, shape_.head_dim}, dtype_);
     server_lse_ = take({merge.rows, shape_.heads}, sum_dtype_);
-    merge_rows(merge, {o_parts, lse_parts}, server_o_, server_lse_);
+    merge_rows(merge, {{o_parts, {}}, {lse_parts, {}}}, server_o_, server_lse_);
   }
 }
 
 void AttentionCall::collect_begin() {
   const RankTables& tables = *tables_.forward;
   shipment_ = runtime_.shipment(tables);
-  shipment_->to_homes(tables.q, server_o_, "forward/o", 1);
-  shipment_->to_homes(tables.q, server_lse_, "forward/lse", 1);
+  shipment_->to_homes(tables.q, server_o_, "forward/o");
+  shipment_->to_homes(tables.q, server_lse_, "forward/lse");
   shipment_->start(runtime_.fabric, "collect", name_);
 }
 
 at::Tensor AttentionCall::collect_end() {
   const auto arrived = shipment_->finish();
   WorkTimer timer(runtime_.stats.merge_s, runtime_.spans, WorkKind::kMerge, "merge");
-  server_o_ = server_lse_ = at::Tensor();
-  const MergeTable& merge = tables_.forward->home_merge;
-  arrived[0].select(0, merge.parts).zero_();
-  arrived[1].select(0, merge.parts).fill_(-std::numeric_limits<double>::infinity());
+  const MergeTable& merge = tables_.forward->q.returned;
+  arrived[0].select(0, merge.empty).zero_();
+  arrived[1].select(0, merge.empty).fill_(-std::numeric_limits<double>::infinity());
   at::Tensor o = take({merge.rows, shape_.heads, shape_.head_dim}, dtype_);
   lse_ = take({merge.rows, shape_.heads}, sum_dtype_);
-  merge_rows(merge, {arrived[0], arrived[1]}, o, lse_);
+  merge_rows(merge, {{arrived[0], server_o_}, {arrived[1], server_lse_}}, o, lse_);
+  server_o_ = server_lse_ = at::Tensor();
   if (differentiable_) o_ = o;
   return o;
 }
@@ -165,7 +164,7 @@ void AttentionCall::grad_collect_begin(const at::Tensor& dout) {
   const RankTables& tables = *tables_.backward;
   WorkTimer timer(runtime_.stats.merge_s, runtime_.spans, WorkKind::kMerge, "merge");
   const at::Tensor d_o = dout.to(dtype_).contiguous();
-  const at::Tensor delta = at::mul(d_o.to(sum_dtype_), o_.to(sum_dtype_)).sum(2);
+  const at::Tensor delta = row_dots(d_o, o_, sum_dtype_);
   const at::Tensor row_numbers = at::stack({lse_, delta}, 1);  // (home_rows, 2, heads)
   timer.stop();
   shipment_ = runtime_.shipment(tables);
@@ -207,10 +206,10 @@ void AttentionCall::grad_attend() {
 void AttentionCall::grad_dispatch_begin() {
   const RankTables& tables = *tables_.backward;
   shipment_ = runtime_.shipment(tables);
-  shipment_->to_homes(tables.q, grad_.dq.to(dtype_), "backward/dq");
-  shipment_->to_homes(tables.kv, grad_.dk.to(dtype_), "backward/dk");
-  shipment_->to_homes(tables.kv, grad_.dv.to(dtype_), "backward/dv");
-  grad_ = KernelBackward();
+  grad_.dq = grad_.dq.to(dtype_), grad_.dk = grad_.dk.to(dtype_), grad_.dv = grad_.dv.to(dtype_);
+  shipment_->to_homes(tables.q, grad_.dq, "backward/dq");
+  shipment_->to_homes(tables.kv, grad_.dk, "backward/dk");
+  shipment_->to_homes(tables.kv, grad_.dv, "backward/dv");
   shipment_->start(runtime_.fabric, "backward collect", name_);
 }
 
@@ -219,21 +218,19 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> AttentionCall::grad_dispatch_end(
   const auto arrived = shipment_->finish();
   shipment_.reset();
   WorkTimer timer(runtime_.stats.merge_s, runtime_.spans, WorkKind::kMerge, "merge");
-  auto grads = std::make_tuple(sum_at_home(tables.q, arrived[0]), sum_at_home(tables.kv, arrived[1]),
-                               sum_at_home(tables.kv, arrived[2]));
+  auto grads = std::make_tuple(sum_at_home(tables.q, arrived[0], grad_.dq),
+                               sum_at_home(tables.kv, arrived[1], grad_.dk),
+                               sum_at_home(tables.kv, arrived[2], grad_.dv));
+  grad_ = KernelBackward();
   return grads;
 }
 
-at::Tensor AttentionCall::sum_at_home(const RowTable& table, const at::Tensor& returned) {
-  at::Tensor sum = take({table.home_rows, returned.size(1), returned.size(2)}, sum_dtype_).zero_();
-  std::vector<PeerRows> by_rank = table.home_peers;
-  std::sort(by_rank.begin(), by_rank.end(), [](const auto& a, const auto& b) { return a.peer < b.peer; });
-  // A peer returns each row once, so the order of the sum is that of the peers.
-  for (const PeerRows& peer : by_rank) {
-    sum.index_add_(0, table.home_index.narrow(0, peer.offset, peer.rows),
-                   returned.narrow(0, peer.offset, peer.rows).to(sum_dtype_));
-  }
-  return sum.to(dtype_);
+at::Tensor AttentionCall::sum_at_home(const RowTable& table, const at::Tensor& arrived,
+                                      const at::Tensor& own) {
+  arrived.select(0, table.returned.empty).zero_();
+  at::Tensor sum = take({table.home_rows, own.size(1), own.size(2)}, dtype_);
+  sum_rows(table.returned, {arrived, own}, sum_dtype_, sum);
+  return sum;
 }
 
 }  // namespace distca

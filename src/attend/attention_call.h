@@ -96,7 +96,7 @@ class AttentionCall {
 
  private:
   void merge_here(const at::Tensor& o_parts, const at::Tensor& lse_parts);
-  at::Tensor sum_at_home(const RowTable& table, const at::Tensor& returned);
+  at::Tensor sum_at_home(const RowTable& table, const at::Tensor& arrived, const at::Tensor& own);
   at::Tensor take(std::initializer_list<int64_t> sizes, at::ScalarType dtype);
 
   AttentionRuntime& runtime_;

@@ -4,16 +4,22 @@
 #pragma once
 
 #include "attend/rank_tables.h"
+#include "attend/rows.h"
 
 namespace distca {
 
+/// Numbered as the table says; its row `empty` is 0 and −inf.
 struct Partials {
-  at::Tensor o;    // (parts + 1, heads, head_dim); the last row is 0
-  at::Tensor lse;  // (parts + 1, heads), float32 or float64; the last row is −inf
+  RowPair o;    // (…, heads, head_dim)
+  RowPair lse;  // (…, heads), float32 or float64
 };
 
 /// Writes rows of `table` into `o` (rows, heads, head_dim) and `lse` (rows, heads): copies where a row has
 /// one part, else sums in the type of the LSE, in the order of the parts. A row of no parts gets 0 and −inf.
 void merge_rows(const MergeTable& table, const Partials& parts, at::Tensor& o, at::Tensor& lse);
+
+/// Sums of a row's parts in their order, written to `out` (rows, …): added in `sum_dtype` where there are
+/// several, copied where there is one, 0 where there is none. Row `empty` of the parts is 0.
+void sum_rows(const MergeTable& table, const RowPair& parts, at::ScalarType sum_dtype, at::Tensor& out);
 
 }  // namespace distca

@@ -36,21 +36,25 @@ TEST(Merge, EqualsThePlainLoopWhateverThePartials) {
     }
     const int64_t parts = static_cast<int64_t>(listed.size());
     const auto options = at::TensorOptions().dtype(at::kDouble);
-    Partials partials = {at::randn({parts + 1, heads, head_dim}, generator, options),
-                         at::randn({parts + 1, heads}, generator, options) * 400};
+    const at::Tensor part_o = at::randn({parts + 1, heads, head_dim}, generator, options);
+    const at::Tensor part_lse = at::randn({parts + 1, heads}, generator, options) * 400;
     for (int64_t i = 0; i <= parts; ++i) {
       if (i == parts || random() % 4 == 0) {
-        partials.lse[i].fill_(-kInfinity);
-        partials.o[i].zero_();
+        part_lse[i].fill_(-kInfinity);
+        part_o[i].zero_();
       }
     }
     const MergeTable table = make_merge_table(rows, parts, parts_of_rows, at::kCPU);
     at::Tensor o = at::empty({rows, heads, head_dim}, options), lse = at::empty({rows, heads}, options);
     at::Tensor expected_o = at::empty_like(o), expected_lse = at::empty_like(lse);
+    // In one tensor, or in two.
+    const int64_t cut = static_cast<int64_t>(random() % static_cast<uint64_t>(parts + 2));
+    const Partials partials = {{part_o.narrow(0, 0, cut), part_o.narrow(0, cut, parts + 1 - cut)},
+                               {part_lse.narrow(0, 0, cut), part_lse.narrow(0, cut, parts + 1 - cut)}};
     merge_rows(table, partials, o, lse);
-    merge_partials<double>(rows, offsets.data(), listed.data(), heads, head_dim,
-                           partials.o.data_ptr<double>(), partials.lse.data_ptr<double>(),
-                           expected_o.data_ptr<double>(), expected_lse.data_ptr<double>());
+    merge_partials<double>(rows, offsets.data(), listed.data(), heads, head_dim, part_o.data_ptr<double>(),
+                           part_lse.data_ptr<double>(), expected_o.data_ptr<double>(),
+                           expected_lse.data_ptr<double>());
     if (rows == 0) continue;
     EXPECT_LE((o - expected_o).abs().max().item<double>(), 1e-14);
     const at::Tensor finite = at::isfinite(expected_lse);
@@ -67,16 +71,16 @@ TEST(Merge, ManyPartsInBFloat16LoseNoMoreThanOne) {
   const int64_t parts = 256;
   at::Generator generator = at::detail::createCPUGenerator(1);
   const at::Tensor exact = at::randn({1, 1, 64}, generator, at::TensorOptions().dtype(at::kFloat));
-  Partials partials = {exact.expand({parts + 1, 1, 64}).to(at::kBFloat16).contiguous(),
-                       at::empty({parts + 1, 1}, at::TensorOptions().dtype(at::kFloat)).zero_()};
-  partials.o[parts].zero_();
-  partials.lse[parts].fill_(-kInfinity);
+  const at::Tensor part_o = exact.expand({parts + 1, 1, 64}).to(at::kBFloat16).contiguous();
+  const at::Tensor part_lse = at::empty({parts + 1, 1}, at::TensorOptions().dtype(at::kFloat)).zero_();
+  part_o[parts].zero_();
+  part_lse[parts].fill_(-kInfinity);
   std::vector<int64_t> own(parts);
   for (int64_t i = 0; i < parts; ++i) own[i] = i;
   at::Tensor o = at::empty({1, 1, 64}, at::TensorOptions().dtype(at::kBFloat16));
   at::Tensor lse = at::empty({1, 1}, at::TensorOptions().dtype(at::kFloat));
-  merge_rows(make_merge_table(1, parts, {own}, at::kCPU), partials, o, lse);
-  EXPECT_TRUE(at::equal(o[0], partials.o[0]));  // equal parts merge to themselves
+  merge_rows(make_merge_table(1, parts, {own}, at::kCPU), {{part_o, {}}, {part_lse, {}}}, o, lse);
+  EXPECT_TRUE(at::equal(o[0], part_o[0]));  // equal parts merge to themselves
   EXPECT_NEAR(lse.item<float>(), std::log(256.0), 1e-5);
 }
 

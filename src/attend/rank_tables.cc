@@ -53,6 +53,22 @@ void move_own_last(std::vector<const Route*>& routes) {
   std::stable_partition(routes.begin(), routes.end(), [](const Route* r) { return r->home != r->server; });
 }
 
+// For each home row the places of what servers return of it, as RowTable::returned numbers them.
+std::vector<std::vector<int64_t>> parts_of_home_rows(const RowTable& table,
+                                                     const std::vector<int64_t>& home_index,
+                                                     const std::vector<int64_t>& arrived) {
+  std::vector<PeerRows> by_rank = table.home_peers;
+  std::sort(by_rank.begin(), by_rank.end(), [](const auto& a, const auto& b) { return a.peer < b.peer; });
+  std::vector<std::vector<int64_t>> parts(table.home_rows);
+  for (const PeerRows& peer : by_rank) {
+    for (int64_t i = peer.offset; i < peer.offset + peer.rows; ++i) {
+      const int64_t own = i - table.sent_rows;
+      parts[home_index[i]].push_back(own < 0 ? i : table.sent_rows + 1 + arrived[table.received_rows + own]);
+    }
+  }
+  return parts;
+}
+
 RowTable make_row_table(std::vector<const Route*> from, std::vector<const Route*> to, Runs runs, int32_t rank,
                         int64_t home_rows, int64_t server_rows, at::Device device) {
   move_own_last(from);
@@ -81,33 +97,26 @@ RowTable make_row_table(std::vector<const Route*> from, std::vector<const Route*
   }
   DISTCA_CHECK(static_cast<int64_t>(arrived.size()) == server_rows, "{} of {} rows of server {} arrive",
                arrived.size(), server_rows, rank);
-  table.arrange = index_tensor(arrange, device);
-  table.arrived_index = index_tensor(arrived, device);
-  return table;
-}
-
-// For each home row the places of its partial outputs among the returned rows, in the order of their servers'
-// ranks.
-std::vector<std::vector<int64_t>> parts_of_home_rows(const RowTable& table,
-                                                     const std::vector<int64_t>& home_index) {
-  std::vector<PeerRows> by_rank = table.home_peers;
-  std::sort(by_rank.begin(), by_rank.end(), [](const auto& a, const auto& b) { return a.peer < b.peer; });
-  std::vector<std::vector<int64_t>> parts(table.home_rows);
-  for (const PeerRows& peer : by_rank) {
-    for (int64_t i = peer.offset; i < peer.offset + peer.rows; ++i) parts[home_index[i]].push_back(i);
+  for (int64_t& source : arrange) {
+    const int64_t own = source - table.received_rows;
+    if (own >= 0) source = table.received_rows + home_index[static_cast<size_t>(table.sent_rows + own)];
   }
-  return parts;
+  table.server_source = index_tensor(arrange, device);
+  table.arrived_index = index_tensor(arrived, device);
+  table.returned =
+      make_merge_table(home_rows, table.sent_rows, parts_of_home_rows(table, home_index, arrived), device);
+  return table;
 }
 
 }  // namespace
 
-MergeTable make_merge_table(int64_t rows, int64_t parts,
+MergeTable make_merge_table(int64_t rows, int64_t empty,
                             const std::vector<std::vector<int64_t>>& parts_of_rows, at::Device device) {
   MergeTable table;
   table.rows = rows;
-  table.parts = parts;
-  table.identity = rows == parts;
-  std::vector<int64_t> first(rows, parts), split_rows, split_parts;
+  table.empty = empty;
+  table.identity = rows == empty;
+  std::vector<int64_t> first(rows, empty), split_rows, split_parts;
   size_t most = 0;
   for (int64_t row = 0; row < rows; ++row) {
     const auto& own = parts_of_rows[row];
@@ -119,7 +128,7 @@ MergeTable make_merge_table(int64_t rows, int64_t parts,
   for (const int64_t row : split_rows) {
     const auto& own = parts_of_rows[row];
     split_parts.insert(split_parts.end(), own.begin(), own.end());
-    split_parts.insert(split_parts.end(), most - own.size(), parts);
+    split_parts.insert(split_parts.end(), most - own.size(), empty);
   }
   table.first = index_tensor(first, device);
   table.split_rows = index_tensor(split_rows, device);
@@ -151,10 +160,6 @@ RankTables make_rank_tables(const Plan& plan, const Exchange& exchange, uint64_t
     for (int64_t i = 0; i < task.q_len; ++i) parts[task.q_row + i].push_back(task.o_row + i);
   }
   tables.server_merge = make_merge_table(server.q_rows, server.o_rows, parts, device);
-  move_own_last(from);
-  const auto home_index = list_rows(from, &Route::q, &RowRun::home_row);
-  tables.home_merge = make_merge_table(tables.home_rows, static_cast<int64_t>(home_index.size()),
-                                       parts_of_home_rows(tables.q, home_index), device);
   return tables;
 }
 

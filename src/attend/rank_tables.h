@@ -19,6 +19,15 @@ struct PeerRows {
   int64_t offset = 0, rows = 0;
 };
 
+/// Which partial rows make up each merged row. Row `empty` of the partials stands for none.
+struct MergeTable {
+  int64_t rows = 0, empty = 0;
+  bool identity = false;   // row i is part i: nothing to do
+  at::Tensor first;        // (rows): the first part of each row, or `empty` where it has none
+  at::Tensor split_rows;   // (S): rows of more than one part
+  at::Tensor split_parts;  // (S, K): their parts in order, padded with `empty`
+};
+
 /// How rows of one kind (queries, or keys and values) go from their homes to servers and back. Buffers of
 /// rows under way hold the rows of other ranks by peer, then this rank's own, which never leave it.
 struct RowTable {
@@ -28,23 +37,16 @@ struct RowTable {
   int64_t sent_rows = 0;               // as home, to other ranks; own rows follow them
   int64_t received_rows = 0;           // as server, from other ranks; own rows follow them
   at::Tensor home_index;               // (rows served by anyone): the home row of each
-  at::Tensor arrange;                  // (server_rows): where in the arrived rows each server row stands
-  at::Tensor arrived_index;            // (arrived rows): the server row of each; inverse of `arrange`
+  at::Tensor server_source;            // (server_rows): among the arrived rows of others, then all home rows
+  at::Tensor arrived_index;            // (arrived rows, own ones last): the server row of each
+  /// Home rows out of what servers return: rows of others by peer, then row `empty`, then all server rows of
+  /// this rank. A row's parts are in the order of their servers' ranks.
+  MergeTable returned;
 
   int64_t served_rows() const { return home_index.defined() ? home_index.size(0) : 0; }
 };
 
-/// Which partial rows make up each merged row. Row `parts` of the partials, one past the last, is the empty
-/// partial.
-struct MergeTable {
-  int64_t rows = 0, parts = 0;
-  bool identity = false;   // row i is part i: nothing to do
-  at::Tensor first;        // (rows): the first part of each row, or `parts` where it has none
-  at::Tensor split_rows;   // (S): rows of more than one part
-  at::Tensor split_parts;  // (S, K): their parts in order, padded with `parts`
-};
-
-MergeTable make_merge_table(int64_t rows, int64_t parts,
+MergeTable make_merge_table(int64_t rows, int64_t empty,
                             const std::vector<std::vector<int64_t>>& parts_of_rows, at::Device device);
 
 struct RankTables {
@@ -55,7 +57,6 @@ struct RankTables {
   std::vector<KernelTask> tasks;
   int64_t o_rows = 0;       // output rows of the tasks
   MergeTable server_merge;  // outputs of tasks that share query rows here
-  MergeTable home_merge;    // a row's outputs from its servers, in rank order
 };
 
 /// `digest` is plan.digest(), handed in because every rank thread would compute the same. `home_rows` is what

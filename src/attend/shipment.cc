@@ -1,11 +1,11 @@
 #include "attend/shipment.h"
 
-#include <ATen/ops/index_select.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <set>
 
+#include "attend/rows.h"
 #include "attend/work_timer.h"
 #include "base/check.h"
 
@@ -22,12 +22,6 @@ int64_t row_bytes(const at::Tensor& x) {
   int64_t bytes = static_cast<int64_t>(x.element_size());
   for (int64_t i = 1; i < x.dim(); ++i) bytes *= x.size(i);
   return bytes;
-}
-
-// index_select into rows [begin, begin + index.size) of `out`.
-void gather(at::Tensor& out, int64_t begin, const at::Tensor& x, const at::Tensor& index) {
-  at::Tensor rows = out.narrow(0, begin, index.size(0));
-  at::index_select_out(rows, x, 0, index);
 }
 
 std::vector<PeerBytes> in_bytes(const std::vector<PeerRows>& peers, int32_t own_rank, int64_t row_bytes) {
@@ -99,27 +93,26 @@ void Shipment::to_servers(const RowTable& table, const at::Tensor& x, const std:
   const WorkTimer timer(stats_.pack_s, spans_, WorkKind::kPack, "pack");
   DISTCA_CHECK(x.size(0) == table.home_rows, "{} has {} rows, the plan's home buffers {}", kind, x.size(0),
                table.home_rows);
-  const int64_t own = table.served_rows() - table.sent_rows, bytes = row_bytes(x);
+  const int64_t bytes = row_bytes(x);
   Item item;
   item.kind = kind;
   item.out = pool_.take(with_rows(x, table.sent_rows), x.scalar_type(), x.device());
-  item.in = take_in(kind, x, table.received_rows + own);
-  gather(item.out, 0, x, table.home_index.narrow(0, 0, table.sent_rows));
-  gather(item.in, table.received_rows, x, table.home_index.narrow(0, table.sent_rows, own));
-  item.arrange = &table.arrange;
+  item.in = take_in(kind, x, table.received_rows);
+  gather_rows(item.out, {x, {}}, table.home_index.narrow(0, 0, table.sent_rows));
+  item.home = x;
+  item.source = &table.server_source;
   add(std::move(item), table.sent_rows * bytes, in_bytes(table.home_peers, tables_.rank, bytes),
       in_bytes(table.server_peers, tables_.rank, bytes));
 }
 
-void Shipment::to_homes(const RowTable& table, const at::Tensor& x, const std::string& kind, int64_t spare) {
+void Shipment::to_homes(const RowTable& table, const at::Tensor& x, const std::string& kind) {
   const WorkTimer timer(stats_.pack_s, spans_, WorkKind::kPack, "pack");
-  const int64_t own = table.served_rows() - table.sent_rows, bytes = row_bytes(x);
+  const int64_t bytes = row_bytes(x);
   Item item;
   item.kind = kind;
   item.out = pool_.take(with_rows(x, table.received_rows), x.scalar_type(), x.device());
-  item.in = take_in(kind, x, table.served_rows() + spare);
-  gather(item.out, 0, x, table.arrived_index.narrow(0, 0, table.received_rows));
-  gather(item.in, table.sent_rows, x, table.arrived_index.narrow(0, table.received_rows, own));
+  item.in = take_in(kind, x, table.sent_rows + 1);
+  gather_rows(item.out, {x, {}}, table.arrived_index.narrow(0, 0, table.received_rows));
   add(std::move(item), table.received_rows * bytes, in_bytes(table.server_peers, tables_.rank, bytes),
       in_bytes(table.home_peers, tables_.rank, bytes));
 }
@@ -170,13 +163,13 @@ std::vector<at::Tensor> Shipment::finish() {
   std::vector<at::Tensor> arrived;
   for (Item& item : items_) {
     if (signal_ != nullptr && signal_->sends_rows) signal_->remember(item.kind, item.in);
-    if (item.arrange == nullptr) {
+    if (item.source == nullptr) {
       arrived.push_back(std::move(item.in));
       continue;
     }
     at::Tensor ordered =
-        pool_.take(with_rows(item.in, item.arrange->size(0)), item.in.scalar_type(), item.in.device());
-    at::index_select_out(ordered, item.in, 0, *item.arrange);
+        pool_.take(with_rows(item.in, item.source->size(0)), item.in.scalar_type(), item.in.device());
+    gather_rows(ordered, {item.in, item.home}, *item.source);
     arrived.push_back(std::move(ordered));
   }
   items_.clear();

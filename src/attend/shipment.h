@@ -50,21 +50,22 @@ class Shipment {
   Shipment(const RankTables& tables, BufferPool& pool, AttentionStats& stats, SpanLog* spans = nullptr,
            SignalRows* signal = nullptr);
 
-  /// Home rows of `x` (home_rows, …) to their servers. `x` is contiguous.
+  /// Home rows of `x` (home_rows, …) to their servers. `x` is contiguous, and stays as it is until finish().
   void to_servers(const RowTable& table, const at::Tensor& x, const std::string& kind);
-  /// Server rows of `x` (server_rows, …) to their homes. Leaves `spare` more rows at the end of what arrives.
-  void to_homes(const RowTable& table, const at::Tensor& x, const std::string& kind, int64_t spare = 0);
+  /// Server rows of `x` (server_rows, …) to their homes elsewhere.
+  void to_homes(const RowTable& table, const at::Tensor& x, const std::string& kind);
 
-  /// `what` is "dispatch" or the like, `name` what it is of.
   void start(Fabric& fabric, const char* what, const std::string& name);
-  /// Waits, and returns one tensor for each that was added: rows for servers in server order, rows for homes
-  /// by server as RowTable::home_index lists them.
+  /// Waits, and returns one tensor for each that was added: rows for servers, this rank's own among them, in
+  /// server order; rows for homes from other servers, by peer, and one more that isn't initialised, where
+  /// RowTable::returned has its empty part.
   std::vector<at::Tensor> finish();
 
  private:
   struct Item {
     at::Tensor out, in;
-    const at::Tensor* arrange = nullptr;  // defined for rows on their way to servers
+    at::Tensor home;                     // of rows on their way to servers
+    const at::Tensor* source = nullptr;  // of these
     std::string kind;
   };
 
