@@ -96,7 +96,7 @@ class Trainer {
   StreamState after_;
   int64_t next_step_ = 0;
   GlobalBatch last_batch_;
-  double plan_begin_ = 0;   // when the next step's preparation began
+  double plan_begin_ = 0;                       // when the next step's preparation began
   double optimizer_s_ = 0, packed_before_ = 0;  // thread CPU time
 };
 
