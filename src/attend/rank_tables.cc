@@ -166,10 +166,10 @@ RankTables make_rank_tables(const Plan& plan, const Exchange& exchange, uint64_t
 RankTables on_device(const RankTables& tables, at::Device device) {
   RankTables out = tables;
   for (RowTable* table : {&out.q, &out.kv}) {
-    for (at::Tensor* index : {&table->home_index, &table->arrange, &table->arrived_index})
+    for (at::Tensor* index : {&table->home_index, &table->server_source, &table->arrived_index})
       *index = index->to(device);
   }
-  for (MergeTable* merge : {&out.server_merge, &out.home_merge}) {
+  for (MergeTable* merge : {&out.server_merge, &out.q.returned, &out.kv.returned}) {
     for (at::Tensor* index : {&merge->first, &merge->split_rows, &merge->split_parts})
       *index = index->to(device);
   }

@@ -11,7 +11,8 @@
 namespace distca {
 
 void gather_rows(const at::Tensor& out, const RowPair& rows, const at::Tensor& index) {
-  if (out.size(0) == 0) return;
+  // On the meta device tensors have no memory: only what is allocated counts there.
+  if (out.size(0) == 0 || out.is_meta()) return;
   at::Tensor to = out;
   if (!out.is_cpu()) {
     const at::Tensor all = rows.second.defined() ? at::cat({rows.first, rows.second}, 0) : rows.first;
@@ -28,13 +29,14 @@ void gather_rows(const at::Tensor& out, const RowPair& rows, const at::Tensor& i
 }
 
 at::Tensor row_dots(const at::Tensor& a, const at::Tensor& b, at::ScalarType dtype) {
-  if (!a.is_cpu() || a.scalar_type() != dtype || (dtype != at::kFloat && dtype != at::kDouble))
+  if (!(a.is_cpu() || a.is_meta()) || a.scalar_type() != dtype || (dtype != at::kFloat && dtype != at::kDouble))
     return at::mul(a.to(dtype), b.to(dtype)).sum(-1);
   DISTCA_CHECK(a.is_contiguous() && b.is_contiguous() && a.sizes() == b.sizes(),
                "products of rows of shapes {} and {}", a.sizes(), b.sizes());
   const at::IntArrayRef shape(a.sizes().data(), static_cast<size_t>(a.dim() - 1));
   at::Tensor out = at::empty(shape, a.options());
   const int64_t width = a.size(-1);
+  if (a.is_meta()) return out;
   if (dtype == at::kFloat) {
     row_dots(out.data_ptr<float>(), a.data_ptr<float>(), b.data_ptr<float>(), out.numel(), width);
   } else {
