@@ -29,7 +29,8 @@ void gather_rows(const at::Tensor& out, const RowPair& rows, const at::Tensor& i
 }
 
 at::Tensor row_dots(const at::Tensor& a, const at::Tensor& b, at::ScalarType dtype) {
-  if (!(a.is_cpu() || a.is_meta()) || a.scalar_type() != dtype || (dtype != at::kFloat && dtype != at::kDouble))
+  if (!(a.is_cpu() || a.is_meta()) || a.scalar_type() != dtype ||
+      (dtype != at::kFloat && dtype != at::kDouble))
     return at::mul(a.to(dtype), b.to(dtype)).sum(-1);
   DISTCA_CHECK(a.is_contiguous() && b.is_contiguous() && a.sizes() == b.sizes(),
                "products of rows of shapes {} and {}", a.sizes(), b.sizes());
