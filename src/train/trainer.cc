@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <set>
@@ -292,7 +293,8 @@ void Trainer::finish_times(double begin, double computed_before, StepMetrics& me
   double last = own, computed = computed_s() - computed_before;
   fabrics.world.all_reduce(std::span<double>(&last, 1), ReduceOp::kMax, "time of the step");
   fabrics.world.all_reduce(std::span<double>(&computed, 1), ReduceOp::kSum, "compute of the step");
-  spans.add_wait("the last rank", end, end + (last - own));
+  // Ranks don't begin a step at quite the same time.
+  spans.add_wait("the last rank", end, std::min(end + (last - own), fabrics.world.now()));
   steps_s += last;
   metrics.step_s = last;
   metrics.compute_s = computed / fabrics.world.world_size();
