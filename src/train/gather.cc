@@ -4,22 +4,13 @@
 #include <ATen/ops/empty.h>
 
 #include <map>
+#include <numeric>
 #include <string>
 
 #include "base/check.h"
 
 namespace distca {
 namespace {
-
-LlamaPart part_of_stage(const std::vector<int64_t>& stage_layers, size_t stage, int32_t tp) {
-  LlamaPart part;
-  for (size_t before = 0; before < stage; ++before) part.layer_begin += stage_layers[before];
-  part.layer_end = part.layer_begin + stage_layers[stage];
-  part.embedding = stage == 0;
-  part.head = stage + 1 == stage_layers.size();
-  part.tp_size = tp;
-  return part;
-}
 
 /// A tensor, the first stage that holds it, and how the ranks there share it.
 struct Held {
@@ -31,9 +22,9 @@ struct Held {
 std::vector<Held> where_tensors_are(const LlamaConfig& config, const std::vector<int64_t>& stage_layers,
                                     int32_t tp) {
   std::map<std::string, Held> held;
-  for (size_t stage = 0; stage < stage_layers.size(); ++stage) {
-    for (const TensorSpec& spec : llama_tensors(config, part_of_stage(stage_layers, stage, tp)))
-      held.insert({spec.name, {spec, static_cast<int32_t>(stage)}});
+  for (int32_t stage = 0; stage < static_cast<int32_t>(stage_layers.size()); ++stage) {
+    for (const TensorSpec& spec : llama_tensors(config, part_of_stage(stage_layers, stage, 0, tp)))
+      held.insert({spec.name, {spec, stage}});
   }
   std::vector<Held> out;
   for (const TensorSpec& spec : llama_tensors(config, LlamaPart::whole(config)))
@@ -48,6 +39,18 @@ const FlatEntry* find(const FlatParameters& parameters, const std::string& name)
 }
 
 }  // namespace
+
+LlamaPart part_of_stage(const std::vector<int64_t>& stage_layers, int32_t stage, int32_t tp_rank,
+                        int32_t tp) {
+  LlamaPart part;
+  part.layer_begin = std::accumulate(stage_layers.begin(), stage_layers.begin() + stage, int64_t{0});
+  part.layer_end = part.layer_begin + stage_layers[static_cast<size_t>(stage)];
+  part.embedding = stage == 0;
+  part.head = stage + 1 == static_cast<int32_t>(stage_layers.size());
+  part.tp_rank = tp_rank;
+  part.tp_size = tp;
+  return part;
+}
 
 std::vector<NamedTensor> gather_tensors(const RankFabrics& fabrics, const RankGrid& grid,
                                         const std::vector<int64_t>& stage_layers,

@@ -2,22 +2,14 @@
 
 #include <ATen/Parallel.h>
 
-#include <numeric>
+#include "train/gather.h"
 
 namespace distca {
 namespace {
 
 LlamaPart part_of(const RunInputs& inputs, const RankPlace& place, int32_t tp) {
   if (place.server) return {0, 0, false, false};
-  const std::vector<int64_t> layers = layers_by_stage(inputs);
-  LlamaPart part;
-  part.layer_begin = std::accumulate(layers.begin(), layers.begin() + place.stage, int64_t{0});
-  part.layer_end = part.layer_begin + layers[place.stage];
-  part.embedding = place.stage == 0;
-  part.head = part.layer_end == inputs.model.num_hidden_layers;
-  part.tp_rank = place.tp_rank;
-  part.tp_size = tp;
-  return part;
+  return part_of_stage(layers_by_stage(inputs), place.stage, place.tp_rank, tp);
 }
 
 }  // namespace

@@ -116,6 +116,18 @@ TickRunner::Flight TickRunner::take_off(const PreparedTick& tick, int64_t nano_b
   return flight;
 }
 
+int64_t TickRunner::own_rows(const Flight& flight) const {
+  return (*rows_)[flight.micro_batch * nano_batches_ + flight.nano_batch].rows / options_.tp;
+}
+
+// All stages of a nano-batch hold as many rows of it on ranks of the same place in data parallel.
+int64_t TickRunner::rows_from(const Flight& flight, int64_t stage) const {
+  const auto& micro_batches = flight.tick->tick.micro_batches;
+  const auto stages = static_cast<int64_t>(micro_batches.size());
+  if (options_.stage >= stages || stage < 0 || stage >= stages || micro_batches[stage] == kIdle) return 0;
+  return (*rows_)[micro_batches[stage] * nano_batches_ + flight.nano_batch].rows / options_.tp;
+}
+
 void TickRunner::forward(const PreparedTick& tick, const std::vector<int64_t>& together) {
   std::vector<Flight> flights;
   for (const int64_t nano_batch : together) flights.push_back(take_off(tick, nano_batch));
@@ -123,8 +135,7 @@ void TickRunner::forward(const PreparedTick& tick, const std::vector<int64_t>& t
     Qkv qkv;
     locate(flight, 0);
     if (flight.pass != nullptr) {
-      const NanoBatchRows& rows = (*rows_)[flight.micro_batch * nano_batches_ + flight.nano_batch];
-      const at::Tensor x = model_.part.embedding ? at::Tensor() : link_->take(true, rows.rows / options_.tp);
+      const at::Tensor x = model_.part.embedding ? at::Tensor() : link_->take(true, own_rows(flight));
       qkv = ci([&] { return flight.pass->begin(x); });
     }
     dispatch(flight, 0, std::move(qkv));
@@ -161,13 +172,7 @@ void TickRunner::forward(const PreparedTick& tick, const std::vector<int64_t>& t
       flight.result = at::Tensor();
     }
     if (link_ == nullptr) continue;
-    const int64_t before = options_.stage - 1;  // where this stage's next activations come from
-    const auto& micro_batches = tick.tick.micro_batches;
-    const bool expects = before >= 0 && before < static_cast<int64_t>(micro_batches.size()) - 1 &&
-                         micro_batches[before] != kIdle;
-    const int64_t rows =
-        expects ? (*rows_)[micro_batches[before] * nano_batches_ + flight.nano_batch].rows / options_.tp : 0;
-    link_->give(true, flight.result, rows);
+    link_->give(true, flight.result, rows_from(flight, options_.stage - 1));
   }
 }
 
@@ -228,11 +233,10 @@ void TickRunner::backward(const PreparedTick& tick, const std::vector<int64_t>& 
     locate(flight, 0);
     if (flight.pass != nullptr) {
       ci([&] { flight.pass->recompute(flight.pass->layers()); });
-      const NanoBatchRows& rows = (*rows_)[flight.micro_batch * nano_batches_ + flight.nano_batch];
       const at::Tensor grad =
           options_.last_stage
               ? at::full({}, loss_weight_, at::TensorOptions().dtype(at::kDouble).device(runtime_.device))
-              : link_->take(false, rows.rows / options_.tp);
+              : link_->take(false, own_rows(flight));
       grad_o = ci([&] { return flight.pass->grad_finish(grad); });
     }
     grad_collect(flight, 0, grad_o);
@@ -253,12 +257,7 @@ void TickRunner::backward(const PreparedTick& tick, const std::vector<int64_t>& 
   for (Flight& flight : flights) {
     if (flight.pass != nullptr) passes_.erase({flight.micro_batch, flight.nano_batch});
     if (link_ == nullptr) continue;
-    const auto& micro_batches = tick.tick.micro_batches;
-    const auto after = static_cast<size_t>(options_.stage) + 1;
-    const bool expects = after < micro_batches.size() && micro_batches[after] != kIdle;
-    const int64_t rows =
-        expects ? (*rows_)[micro_batches[after] * nano_batches_ + flight.nano_batch].rows / options_.tp : 0;
-    link_->give(false, flight.result, rows);
+    link_->give(false, flight.result, rows_from(flight, options_.stage + 1));
   }
 }
 

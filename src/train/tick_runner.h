@@ -59,6 +59,9 @@ class TickRunner {
   void forward(const PreparedTick& tick, const std::vector<int64_t>& together);
   void backward(const PreparedTick& tick, const std::vector<int64_t>& together);
   Flight take_off(const PreparedTick& tick, int64_t nano_batch);
+  /// Rows that stage `stage` sends this one of a flight's nano-batch at the end of its tick; 0 for none.
+  int64_t rows_from(const Flight& flight, int64_t stage) const;
+  int64_t own_rows(const Flight& flight) const;
   std::string name_of(const Flight& flight, int64_t slot) const;
 
   void dispatch(Flight& flight, int64_t slot, Qkv qkv);

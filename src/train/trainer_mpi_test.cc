@@ -13,9 +13,7 @@ namespace {
 
 Fabric* world = nullptr;
 
-void expect_bits_of_threads(const std::string& dtype, const std::string& memory) {
-  RunInputs inputs = testing::small_run(dtype);
-  inputs.config.attention.memory = memory;
+void expect_bits_of_threads(const RunInputs& inputs) {
   const testing::RunResult here = testing::run_rank(*world, inputs);
   if (world->rank() == 0) {
     const testing::RunResult threads = testing::run_on_threads(world->world_size(), inputs);
@@ -23,6 +21,12 @@ void expect_bits_of_threads(const std::string& dtype, const std::string& memory)
     EXPECT_EQ(testing::distance(here, threads).gradient, 0);
   }
   world->barrier("end of the test");
+}
+
+void expect_bits_of_threads(const std::string& dtype, const std::string& memory) {
+  RunInputs inputs = testing::small_run(dtype);
+  inputs.config.attention.memory = memory;
+  expect_bits_of_threads(inputs);
 }
 
 TEST(MpiTrainer, GivesTheBitsOfThreadRanksInFloat64) {
@@ -35,14 +39,7 @@ TEST(MpiTrainer, GivesTheBitsOfThreadRanksInFloat32) {
 
 /// The modes of exactness_test.cc that fit on four ranks.
 void expect_bits_of_threads(const testing::ExactMode& mode) {
-  const RunInputs inputs = testing::exact_run(mode, "float64");
-  const testing::RunResult here = testing::run_rank(*world, inputs);
-  if (world->rank() == 0) {
-    const testing::RunResult threads = testing::run_on_threads(world->world_size(), inputs);
-    EXPECT_EQ(here.losses, threads.losses);
-    EXPECT_EQ(testing::distance(here, threads).gradient, 0);
-  }
-  world->barrier("end of the test");
+  expect_bits_of_threads(testing::exact_run(mode, "float64"));
 }
 
 TEST(MpiTrainer, DataParallelWithFreeLayout) {
