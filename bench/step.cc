@@ -37,7 +37,7 @@ struct Options {
   double link = 1;  // time of a chunk's K/V over the time of its CI layer; 0: links cost nothing
   double bandwidth = 0;
   bool wall = false;
-  std::string json;
+  std::string profile, json;
 };
 
 /// Documents of the file as a data set whose tokens are drawn from their place.
@@ -57,7 +57,7 @@ TokenSource source_of(const Options& options) {
   return source;
 }
 
-RunInputs inputs_of(const Options& options, const std::string& name, int32_t ranks) {
+RunInputs inputs_of(const Options& options, const std::string& name, int32_t ranks, const LinkOptions& link) {
   RunInputs inputs;
   LlamaConfig& model = inputs.model;
   model.vocab_size = 256, model.hidden_size = options.hidden,
@@ -74,7 +74,8 @@ RunInputs inputs_of(const Options& options, const std::string& name, int32_t ran
   config.data.context = options.rows;
   config.attention.tolerance = 0.02;
   config.parallel.tp = options.tp, config.parallel.pp = options.pp, config.parallel.servers = options.servers;
-  // "cad", "none", "cp4", "wlb2", each with "+single" or "+signal", "+free", "+resend", "+1f1b".
+  config.link.latency = link.latency, config.link.bandwidth = link.bandwidth;
+  // "cad", "none", "cp4", "wlb2", each with "+single" or "+signal", "+free", "+resend", "+1f1b", "+profile".
   std::istringstream parts(name);
   std::string part;
   std::getline(parts, part, '+');
@@ -86,6 +87,7 @@ RunInputs inputs_of(const Options& options, const std::string& name, int32_t ran
     if (part == "free") config.attention.layout = part;
     if (part == "resend") config.attention.memory = part;
     if (part == "1f1b") config.parallel.schedule = part;
+    if (part == "profile") config.attention.profile = options.profile;
   }
   inputs.source = source_of(options);
   return inputs;
@@ -101,7 +103,7 @@ double median(std::vector<double> values) {
 }
 
 Result run(const Options& options, const std::string& name, int32_t ranks, const LinkOptions& link) {
-  const RunInputs inputs = inputs_of(options, name, ranks);
+  const RunInputs inputs = inputs_of(options, name, ranks, link);
   check_parallel(inputs, ranks);
   std::vector<StepMetrics> steps;
   FabricOptions fabric_options;
@@ -132,7 +134,7 @@ Result run(const Options& options, const std::string& name, int32_t ranks, const
 
 /// Seconds of one layer's context-independent work on a chunk, forward, on this machine.
 double layer_seconds(const Options& options) {
-  const RunInputs inputs = inputs_of(options, "none", static_cast<int32_t>(options.pp * options.tp));
+  const RunInputs inputs = inputs_of(options, "none", static_cast<int32_t>(options.pp * options.tp), {});
   const LlamaParameters model = make_llama(inputs.model, {0, 1, false, false}, at::kFloat);
   NanoBatchRows rows;
   rows.rows = options.rows;
@@ -154,7 +156,7 @@ void report(const Options& options) {
   LinkOptions link;
   link.clock = options.wall ? LinkOptions::Clock::kWall : LinkOptions::Clock::kVirtual;
   const double ci_s = layer_seconds(options);
-  const RunInputs some = inputs_of(options, "none", static_cast<int32_t>(options.pp * options.tp));
+  const RunInputs some = inputs_of(options, "none", static_cast<int32_t>(options.pp * options.tp), {});
   const double kv_bytes =
       4.0 * 2 * 64 * static_cast<double>(some.model.num_key_value_heads) * static_cast<double>(options.rows);
   if (options.link > 0) link.bandwidth = kv_bytes / (ci_s * options.link);
@@ -192,7 +194,8 @@ int main(int argc, char** argv) {
   app.add_option("--docs", options.docs, "document lengths");
   app.add_option("--scale", options.scale, "of the lengths");
   app.add_option("--ranks", options.ranks)->delimiter(',');
-  app.add_option("--cases", options.cases, "POLICY[CP][+single][+free][+resend][+1f1b]")->delimiter(',');
+  app.add_option("--cases", options.cases, "POLICY[CP][+single][+free][+resend][+1f1b][+profile]")
+      ->delimiter(',');
   app.add_option("--steps", options.steps);
   app.add_option("--rows", options.rows, "of a chunk");
   app.add_option("--hidden", options.hidden);
@@ -205,6 +208,7 @@ int main(int argc, char** argv) {
   app.add_option("--link", options.link, "a chunk's K/V transfer over its CI layer; 0: free links");
   app.add_option("--bandwidth", options.bandwidth, "bytes/s instead");
   app.add_flag("--wall", options.wall, "wall clock instead of the virtual one");
+  app.add_option("--profile", options.profile, "of `distca profile`: cases with +profile plan by it");
   app.add_option("--json", options.json);
   CLI11_PARSE(app, argc, argv);
   try {

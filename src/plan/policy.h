@@ -43,7 +43,8 @@ struct PlanOptions {
   int64_t byte_limit = 0;        // bytes a server may send, and receive; 0: no limit
   double min_gain = 0;           // least load moved per byte sent; 0: any
   int64_t search_moves = 5000;
-  int32_t cp = 1;  // ranks of a context-parallel group: wlb, cp, cp-seq
+  bool quick = false;  // cad: one attempt, which may miss the byte limit by a little
+  int32_t cp = 1;      // ranks of a context-parallel group: wlb, cp, cp-seq
 };
 
 /// A plan, and why it falls short of its tolerance where it does.

@@ -31,6 +31,23 @@ LinkTimes link(const Json& links, const char* key, const std::string& place) {
   return times;
 }
 
+LinearTimes linear_times(const Json& from, const std::string& place) {
+  const LinearTimes times{value<std::string>(from, "model", place),
+                          value<std::vector<int64_t>>(from, "tokens", place),
+                          value<std::vector<double>>(from, "forward_s", place),
+                          value<std::vector<double>>(from, "backward_s", place)};
+  const size_t count = times.tokens.size();
+  DISTCA_CHECK_INPUT(count > 0 && times.forward_s.size() == count && times.backward_s.size() == count,
+                     "{}: tokens, forward_s and backward_s must be as many, and at least 1", place);
+  for (size_t i = 0; i < count; ++i) {
+    DISTCA_CHECK_INPUT(times.tokens[i] > (i == 0 ? 0 : times.tokens[i - 1]),
+                       "{}: tokens aren't ascending at {}", place, times.tokens[i]);
+    for (const double seconds : {times.forward_s[i], times.backward_s[i]})
+      DISTCA_CHECK_INPUT(seconds > 0 && seconds < 1e6, "{}: a layer of {} seconds", place, seconds);
+  }
+  return times;
+}
+
 }  // namespace
 
 Profile Profile::read(const std::string& path) {
@@ -74,6 +91,7 @@ Profile Profile::parse(std::string_view text, const std::string& origin) {
     }
     profile.entries_.push_back(std::move(entry));
   }
+  if (file.contains("linear")) profile.linear_ = linear_times(file["linear"], origin + ": linear");
   if (file.contains("links")) {
     profile.links_ = {link(file["links"], "intra", origin + ": links"),
                       link(file["links"], "inter", origin + ": links")};

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "plan/cost.h"
 #include "plan/row_bytes.h"
@@ -17,6 +18,13 @@ struct LinkTimes {
 /// Links inside a node and between nodes.
 struct Links {
   LinkTimes intra, inter;
+};
+
+/// Seconds of one layer's context-independent work of a model, by tokens. Empty where a profile has none.
+struct LinearTimes {
+  std::string model;            // a preset, or a config.json
+  std::vector<int64_t> tokens;  // ascending
+  std::vector<double> forward_s, backward_s;
 };
 
 class Profile {
@@ -33,6 +41,8 @@ class Profile {
   /// Throws InputError when no entry has the dimension.
   AttentionTimes attention(const LayerHeads& heads, const std::string& direction) const;
 
+  const LinearTimes& linear() const { return linear_; }
+
   /// All 0 when the file has no links.
   const Links& links() const { return links_; }
 
@@ -48,6 +58,7 @@ class Profile {
   std::string name_, origin_;
   double attention_flops_ = 0, startup_keys_ = 0, backward_factor_ = 2.5;  // of the fit, where there is one
   std::vector<Entry> entries_;
+  LinearTimes linear_;
   Links links_;
 };
 

@@ -266,6 +266,13 @@ PlanResult schedule_under_limit(const Layout& layout, const PlanOptions& options
 }  // namespace
 
 PlanResult schedule(const Layout& layout, const PlanOptions& options) {
+  if (options.quick) {
+    PlanOptions rows_alone = options;
+    rows_alone.byte_limit = 0;
+    PlanResult result = schedule_once(layout, options, 0);
+    check_limits(result.plan, rows_alone);
+    return result;
+  }
   PlanResult result =
       options.byte_limit > 0 ? schedule_under_limit(layout, options) : schedule_well(layout, options);
   check_limits(result.plan, options);

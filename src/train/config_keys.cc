@@ -119,9 +119,9 @@ void add_attention(Table& table, Config& c) {
       .choices({"fixed", "free"})
       .key("tolerance", &c.attention.tolerance, "how far a rank's load may stay from its share")
       .between(0, 1)
-      .key("min_gain", &c.attention.min_gain, "least seconds of compute moved per second of transfer; 0: off")
+      .key("min_gain", &c.attention.min_gain,
+           "least seconds of compute moved per second of transfer; 0: off. In a run it needs `profile`")
       .least(0)
-      .not_yet()
       .key("search", &c.attention.search, "moves tried to lower a plan's bytes; 0: none")
       .between(0, 1e9)
       .key("memory", &c.attention.memory,
@@ -134,8 +134,8 @@ void add_attention(Table& table, Config& c) {
       .choices({"pingpong", "single", "signal"})
       .key("kernel", &c.attention.kernel,
            "core attention kernel: `auto` (the fastest there is), `cpu`, `reference`")
-      .key("profile", &c.attention.profile, "measured costs to plan by; empty: padded pairs")
-      .not_yet()
+      .key("profile", &c.attention.profile,
+           "measured costs to plan by, a file of `distca profile`; empty: padded pairs")
       .key("graphs", &c.attention.graphs, "CUDA graphs")
       .not_yet();
 }

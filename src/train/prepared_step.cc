@@ -31,14 +31,6 @@ uint64_t PreparedStep::digest() const {
   return out;
 }
 
-StageWork stage_work(const LlamaConfig& config) {
-  const double pairs_per_weight = 2.0 / static_cast<double>(4 * config.num_attention_heads * config.head_dim);
-  StageWork work;
-  work.per_row_layer = static_cast<double>(config.layer_parameters()) * pairs_per_weight;
-  work.per_row_head = static_cast<double>(config.vocab_size * config.hidden_size) * pairs_per_weight;
-  return work;
-}
-
 Layout layout_by(const PlanOptions& options, const NanoBatch& nano_batch, int64_t rows, int32_t ranks) {
   const Layout in_order = layout_of(nano_batch, rows, ranks);
   const bool packs_itself = options.policy != Policy::kNone && options.policy != Policy::kCad;

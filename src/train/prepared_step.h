@@ -39,10 +39,6 @@ struct PrepareOptions {
   int64_t steps = 0;         // the last step + 1: nothing beyond it is prepared
 };
 
-/// What a model's layers cost in pairs, where a product of matrices runs at the rate of attention: a weight
-/// is two FLOPs a row, a pair 4 · heads · head_dim.
-StageWork stage_work(const LlamaConfig& config);
-
 /// Where the documents of a nano-batch lie on the data-parallel ranks.
 Layout layout_by(const PlanOptions& options, const NanoBatch& nano_batch, int64_t rows, int32_t ranks);
 

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 
 #include "train/gather.h"
+#include "train/plan_costs.h"
 
 namespace distca {
 namespace {
@@ -77,7 +78,6 @@ PrepareOptions prepare_options(const RunInputs& inputs, const RankGrid& grid, co
   ticks.stage_begin = in_step(config) ? 0 : place.stage;
   ticks.stage_end = in_step(config) ? grid.pp : place.stage + 1;
   ticks.stage_layers = layers_by_stage(inputs);
-  ticks.work = stage_work(inputs.model);
   ticks.keep = config.attention.memory == "keep";
   ticks.rank = in_step(config) ? place.attention_rank : place.dp_rank;
   ticks.plan.policy = policy_named(config.attention.policy);
@@ -87,8 +87,10 @@ PrepareOptions prepare_options(const RunInputs& inputs, const RankGrid& grid, co
   ticks.plan.cp = static_cast<int32_t>(config.parallel.cp);
   ticks.plan.search_moves = config.attention.search;
   const AttentionShape shape = attention_shape(inputs.model, grid.tp);
-  ticks.plan.bytes = row_bytes(
-      {shape.heads, shape.kv_heads, shape.head_dim, static_cast<int64_t>(c10::elementSize(options.dtype))});
+  const LayerHeads heads = {shape.heads, shape.kv_heads, shape.head_dim,
+                            static_cast<int64_t>(c10::elementSize(options.dtype))};
+  ticks.plan.bytes = row_bytes(heads);
+  set_costs(config, inputs.model, heads, ticks);
   return options;
 }
 

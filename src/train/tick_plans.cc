@@ -33,8 +33,9 @@ std::vector<bool> TickPlanner::stages_running(const Tick& tick, int64_t slot) co
 
 std::vector<double> TickPlanner::other_work(const Tick& tick, const std::vector<bool>& running,
                                             int64_t slot) const {
-  // Equal ranks, each with a micro-batch: what they do besides attention doesn't matter.
-  if (options_.stages() == 1 && options_.dedicated() == 0) return {};
+  // Equal ranks, each with a micro-batch: what they do besides attention matters to exchanges alone.
+  const bool equal = options_.stages() == 1 && options_.dedicated() == 0 && options_.plan.speeds.empty();
+  if (equal && !options_.link) return {};
   std::vector<double> work(static_cast<size_t>(options_.servers()), 0.0);
   for (int32_t stage = 0; stage < options_.stages(); ++stage) {
     if (!running[stage]) continue;
@@ -44,8 +45,9 @@ std::vector<double> TickPlanner::other_work(const Tick& tick, const std::vector<
     const double per_row = options_.work.per_row_layer + (with_head ? options_.work.per_row_head : 0);
     const double rows = static_cast<double>(layout(tick.micro_batches[stage], 0).rows);
     for (int32_t d = 0; d < options_.grid.dp; ++d) {
-      work[static_cast<size_t>(stage * options_.grid.dp + d)] =
-          rows * per_row * (tick.forward ? 1 : options_.work.backward);
+      const auto rank = static_cast<size_t>(stage * options_.grid.dp + d);
+      const double speed = options_.plan.speeds.empty() ? 1 : options_.plan.speeds[rank];
+      work[rank] = rows * per_row * (tick.forward ? 1 : options_.work.backward) / speed;
     }
   }
   return work;
@@ -116,13 +118,16 @@ std::shared_ptr<const SlotTables> TickPlanner::tables_of(const Made& made, int64
 }
 
 Plan TickPlanner::make_within_limit(const Layout& layout, PlanOptions options) {
-  if (options.kv_row_limit == 0) return make_plan(layout, options).plan;
+  const auto make = [&] {
+    return options_.link ? make_plan(layout, options, *options_.link).plan : make_plan(layout, options).plan;
+  };
+  if (options.kv_row_limit == 0) return make();
   try {
-    return make_plan(layout, options).plan;
+    return make();
   } catch (const InputError&) {
     ++beyond_row_limit_;
     options.kv_row_limit = 0;
-    return make_plan(layout, options).plan;
+    return make();
   }
 }
 
@@ -148,15 +153,28 @@ void TickPlanner::account(const Plan& plan, const PlanOptions& options) {
   }
 }
 
+PlanOptions TickPlanner::plan_options(bool forward, const std::vector<double>& work) const {
+  PlanOptions options = options_.plan;
+  options.layout = LayoutKind::kFixed;
+  options.dedicated = options_.dedicated();
+  options.ci = work;
+  if (forward) return options;
+  options.cost = options_.backward_cost;
+  if (options_.link) {
+    // Q, K and V go out again, and dO with them; dQ, dK and dV come back. A plan counts keys on their way out
+    // alone.
+    RowBytes& bytes = options.bytes;
+    bytes.q *= 2, bytes.k *= 2, bytes.v *= 2;
+  }
+  return options;
+}
+
 TickPlanner::MadePointer TickPlanner::make(const Tick& tick, int64_t nano_batch, int64_t slot,
                                            const std::vector<bool>& running,
                                            const std::vector<double>& work) {
   auto made = std::make_shared<Made>();
   Layout layout = combine(tick, running, nano_batch, made->doc_end);
-  PlanOptions options = options_.plan;
-  options.layout = LayoutKind::kFixed;
-  options.dedicated = options_.dedicated();
-  options.ci = work;
+  const PlanOptions options = plan_options(tick.forward, work);
   if (!tick.forward && options_.keep) {
     made->plan = plan_of_forward(tick, running, nano_batch, slot, std::move(layout), made->doc_end);
   } else {

@@ -8,9 +8,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "attend/rank_tables.h"
+#include "plan/link_cost.h"
 #include "plan/policy.h"
 #include "train/rank_grid.h"
 #include "train/ticks.h"
@@ -21,8 +23,9 @@ namespace distca {
 struct StageWork {
   double per_row_layer = 0;  // one layer, forward
   double per_row_head = 0;   // final norm, head and loss, forward
-  double backward = 0.8;     // backward over forward, relative to what attention's backward costs over its
-                             // forward: twice the products here, 2.5 times there
+  double backward = 0.8;     // backward over forward. Without a profile loads are pairs in both directions,
+                             // and this is relative to what attention's backward costs over its forward:
+                             // twice the products here, 2.5 times there
 };
 
 struct TickPlanOptions {
@@ -30,10 +33,12 @@ struct TickPlanOptions {
   /// Stages that share exchanges: all of them, or one, to which the dedicated servers then don't belong.
   int32_t stage_begin = 0, stage_end = 1;
   std::vector<int64_t> stage_layers;  // of all stages
-  PlanOptions plan;
+  PlanOptions plan;                   // costs are those of forward
+  TaskCost backward_cost;             // of plans for backward alone
   StageWork work;
-  bool keep = false;  // backward runs every task on the server of its forward
-  int32_t rank = 0;   // whose tables are made, among those that share exchanges
+  std::optional<LinkCost> link;  // what exchanges are weighed against; none: they cost nothing
+  bool keep = false;             // backward runs every task on the server of its forward
+  int32_t rank = 0;              // whose tables are made, among those that share exchanges
 
   int32_t stages() const { return stage_end - stage_begin; }
   int32_t home_ranks() const { return stages() * grid.dp; }
@@ -96,6 +101,7 @@ class TickPlanner {
   Plan plan_of_forward(const Tick& tick, const std::vector<bool>& running, int64_t nano_batch, int64_t slot,
                        Layout layout, const std::vector<int32_t>& doc_end) const;
   std::shared_ptr<const SlotTables> tables_of(const Made& made, int64_t home_rows) const;
+  PlanOptions plan_options(bool forward, const std::vector<double>& work) const;
   Plan make_within_limit(const Layout& layout, PlanOptions options);
   void account(const Plan& plan, const PlanOptions& options);
 

@@ -86,6 +86,7 @@ void check_parallel(const RunInputs& inputs, int32_t ranks) {
       "parallel.servers = {}: with attention.policy = \"{}\" dedicated servers would have nothing "
       "to do, only \"cad\" plans for them",
       grid.servers, config.attention.policy);
+  prepare_options(inputs, grid, place_of(grid, 0));  // what plans go by
 }
 
 void check_run(const RunInputs& inputs, int32_t ranks) {
