@@ -16,7 +16,29 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
+
 namespace distca {
+
+/// An operation that failed by what other ranks did or didn't do: an expired wait, calls that don't match, a
+/// failure elsewhere. A rank that throws anything else has failed itself.
+class PeerError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A rank that is gone, and what it said last, its rank named: "rank 4: no more memory".
+struct LostRank {
+  int32_t rank = 0;
+  std::string failure;
+};
+
+/// Thrown by every operation of a rank that hasn't called survivors() since another was lost.
+class RankLost : public PeerError {
+ public:
+  RankLost(const std::string& message, LostRank lost) : PeerError(message), lost(std::move(lost)) {}
+  LostRank lost;
+};
 
 /// Bytes for or from one peer, `offset` bytes into a buffer.
 struct PeerBytes {
@@ -66,6 +88,8 @@ inline constexpr DType kDTypeOf<int64_t> = DType::kInt64;
 
 enum class ReduceOp { kSum, kMax };
 
+struct Survivors;
+
 class Fabric {
  public:
   virtual ~Fabric() = default;
@@ -98,10 +122,22 @@ class Fabric {
   /// A fabric of those ranks that gave the same color, numbered in the order of their ranks here.
   virtual std::unique_ptr<Fabric> split(int32_t color, const std::string& name) = 0;
 
+  /// After RankLost, a collective of all ranks that are left: a fabric of them, numbered in their order. All
+  /// fabrics from before it are over, and what they had under way may be done on some ranks and not on
+  /// others. Called on any of a rank's fabrics. Throws Error where the kind of fabric can't go on.
+  virtual Survivors survivors(const std::string& name);
+
   template <typename T>
   void all_reduce(std::span<T> data, ReduceOp op, const std::string& name) {
     all_reduce(data.data(), static_cast<int64_t>(data.size()), kDTypeOf<T>, op, name);
   }
+};
+
+struct Survivors {
+  /// Null where some rank has ended its part already, so that there is nothing left to do together.
+  std::unique_ptr<Fabric> fabric;
+  std::vector<int32_t> ranks;  // of the job, by rank of the fabric
+  std::vector<LostRank> lost;  // all so far, in the order in which they went
 };
 
 /// What a message costs, for ranks that are threads. `kWall`: waits end when that much wall time has passed,
@@ -120,6 +156,10 @@ struct LinkOptions {
 struct FabricOptions {
   double timeout_s = 60;  // of every wait, in wall time
   LinkOptions link = {};
+  /// Whether the others can go on when those ranks are lost; asked when a rank throws, with all that were
+  /// lost before. Where it says no, as without it, the job ends with that rank's message. Ranks that are
+  /// threads only.
+  std::function<bool(const std::vector<int32_t>& lost)> can_lose = {};
 };
 
 }  // namespace distca

@@ -68,7 +68,7 @@ std::shared_ptr<ThreadOperation> ThreadGroup::enter(int32_t rank, Key key, std::
     if (operation->members[i] == rank) {
       index = i;
     } else if (other && other->what != call->what) {
-      throw Error(
+      throw PeerError(
           mismatch_message(world_ranks[rank], call->what, world_ranks[operation->members[i]], other->what));
     }
   }
@@ -132,7 +132,8 @@ void ThreadGroup::check_pair(int32_t sender, const ThreadCall& sends, int32_t re
     const int64_t sent = sends.send_bytes[part * size() + receiver];
     const int64_t expected = receives.receive_bytes[part * size() + sender];
     if (sent != expected) {
-      throw Error(size_message(part, sends.name, world_ranks[sender], sent, world_ranks[receiver], expected));
+      throw PeerError(
+          size_message(part, sends.name, world_ranks[sender], sent, world_ranks[receiver], expected));
     }
   }
 }
@@ -203,8 +204,9 @@ void ThreadGroup::wait_for_exchange(ThreadJob::Lock& lock, const ThreadOperation
   const auto lost = [&](const ThreadCall* theirs, int32_t peer) {
     return call->open[peer] && theirs && theirs->dropped;
   };
-  throw Error(format("rank {} waited in {} for {}, which gave it up", world_ranks[rank], call->name,
-                     rank_list(select(operation, lost))));
+  job->check_losses(world_ranks[rank], call->name, select(operation, lost));
+  throw PeerError(format("rank {} waited in {} for {}, which gave it up", world_ranks[rank], call->name,
+                         rank_list(select(operation, lost))));
 }
 
 template <typename Test>

@@ -1,10 +1,12 @@
 #include "comm/thread_job.h"
 
 #include <set>
+#include <utility>
 
 namespace distca {
 
-ThreadJob::ThreadJob(int32_t ranks, const FabricOptions& options) : options_(options), sleepers_(ranks) {
+ThreadJob::ThreadJob(int32_t ranks, const FabricOptions& options)
+    : options_(options), sleepers_(ranks), known_(ranks), ended_(ranks), sleeps_(ranks) {
   const bool is_virtual = options.link.clock == LinkOptions::Clock::kVirtual;
   if (is_virtual) clocks_.emplace(ranks, options.link.cores);
   const LinkModel links(options.link, ranks);  // checks the options
@@ -32,8 +34,10 @@ void ThreadJob::leave(int32_t rank) {
 }
 
 void ThreadJob::end(int32_t rank) {
-  if (!clocks_) return;
   const Lock lock(mutex_);
+  ended_[rank] = true;
+  if (!losses_.empty()) wake_all();  // who agree on who is left needn't wait for it
+  if (!clocks_) return;
   clocks_->end(rank);
   give_core(rank);
 }
@@ -83,11 +87,77 @@ void ThreadJob::fail(int32_t rank, const std::string& message, bool input_error)
   failed_ = true;
   input_error_ = input_error;
   failure_ = with_rank(rank, message);
+  wake_all();
+}
+
+void ThreadJob::wake_all() {
   for (std::condition_variable& sleeper : sleepers_) sleeper.notify_all();
 }
 
+void ThreadJob::lose(int32_t rank, const std::string& message) {
+  if (failed_) return;
+  std::vector<int32_t> lost;
+  for (const LostRank& before : losses_) lost.push_back(before.rank);
+  lost.push_back(rank);
+  if (!options_.can_lose || !options_.can_lose(lost)) return fail(rank, message, false);
+  losses_.push_back({rank, with_rank(rank, message)});
+  wake_all();
+}
+
+std::pair<size_t, std::shared_ptr<SurvivorRound>> ThreadJob::agree(Lock& lock, int32_t rank,
+                                                                   const std::string& name) {
+  const auto ranks = static_cast<int32_t>(known_.size());
+  for (;;) {
+    const size_t count = losses_.size();
+    known_[rank] = count;
+    std::shared_ptr<SurvivorRound>& place = rounds_[count];
+    if (!place) place = std::make_shared<SurvivorRound>();
+    const std::shared_ptr<SurvivorRound> round = place;
+    round->arrived.resize(ranks);
+    round->arrived[rank] = true;
+    std::vector<char> lost(ranks);
+    for (size_t i = 0; i < count; ++i) lost[losses_[i].rank] = true;
+    const auto missing = [&] {
+      std::vector<int32_t> out;
+      for (int32_t peer = 0; peer < ranks; ++peer)
+        if (!lost[peer] && !round->arrived[peer] && !ended_[peer]) out.push_back(peer);
+      return out;
+    };
+    const auto complete = [&] {
+      if (round->complete || losses_.size() != count || !missing().empty()) return round->complete;
+      for (int32_t peer = 0; peer < ranks; ++peer) {
+        if (round->arrived[peer]) round->ranks.push_back(peer);
+        round->some_ended |= !lost[peer] && !round->arrived[peer];
+      }
+      wake_all();
+      return round->complete = true;
+    };
+    block(
+        lock, rank, name, [&] { return complete() || losses_.size() != count; }, missing);
+    if (round->complete) return {count, round};
+  }
+}
+
+std::string ThreadJob::waits_of(std::vector<int32_t> peers) const {
+  std::string out;
+  for (size_t hop = 0; hop < sleeps_.size() && !peers.empty(); ++hop) {
+    if (std::any_of(peers.begin(), peers.end(), [&](int32_t peer) { return !sleeps_[peer].name; })) break;
+    const Sleep& next = sleeps_[peers[0]];
+    peers = next.missing();
+    if (!peers.empty()) out += format(", which waits for {} in {}", rank_list(peers), *next.name);
+  }
+  return out;
+}
+
 void ThreadJob::check_running(int32_t rank, const std::string& name) const {
-  if (failed_) throw Error(stopped_message(rank, {}, name, failure_));
+  if (failed_) throw PeerError(stopped_message(rank, {}, name, failure_));
+  check_losses(rank, name, {});
+}
+
+void ThreadJob::check_losses(int32_t rank, const std::string& name, const std::vector<int32_t>& peers) const {
+  if (known_[rank] == losses_.size()) return;
+  const LostRank& lost = losses_[known_[rank]];
+  throw RankLost(stopped_message(rank, peers, name, lost.failure), lost);
 }
 
 void ThreadJob::throw_failure() const {

@@ -7,7 +7,10 @@
 #include <chrono>
 #include <condition_variable>
 #include <exception>
+#include <functional>
 #include <limits>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -20,6 +23,17 @@
 #include "comm/report.h"
 
 namespace distca {
+
+class ThreadGroup;
+
+/// Ranks that agree to go on without some others.
+struct SurvivorRound {
+  std::vector<char> arrived;  // by rank
+  bool complete = false;
+  bool some_ended = false;           // a rank had no more to do before it was asked
+  std::vector<int32_t> ranks;        // once complete: those that arrived
+  std::weak_ptr<ThreadGroup> group;  // of them, once one has made it
+};
 
 class ThreadJob {
  public:
@@ -42,17 +56,31 @@ class ThreadJob {
   /// The functions below are called with the lock held.
 
   void wake(int32_t rank) { sleepers_[rank].notify_all(); }
+  void wake_all();
 
   /// Records that `rank` failed, unless another did before, and ends all waits.
   void fail(int32_t rank, const std::string& message, bool input_error);
 
+  /// The same, but where the others can go on without `rank` their operations end with RankLost, until each
+  /// has called agree().
+  void lose(int32_t rank, const std::string& message);
+
+  /// Waits until all ranks that are left have come, and returns what they agree on: the first `count` losses
+  /// and who is left. Should another be lost meanwhile, that one isn't waited for.
+  std::pair<size_t, std::shared_ptr<SurvivorRound>> agree(Lock& lock, int32_t rank, const std::string& name);
+
+  const std::vector<LostRank>& losses() const { return losses_; }
+
   bool failed() const { return failed_; }
 
-  /// Throws when a rank has failed.
+  /// Throws when a rank has failed, or is lost and `rank` hasn't agreed to go on.
   void check_running(int32_t rank, const std::string& name) const;
+  /// The second alone; `peers` are those that `rank` waits for.
+  void check_losses(int32_t rank, const std::string& name, const std::vector<int32_t>& peers) const;
 
-  /// Sleeps until ready() holds, which may come true at the wall time `again` without a wake. Throws Error
-  /// when a rank has failed or the timeout expires, naming the ranks that missing() returns.
+  /// Sleeps until ready() holds, which may come true at the wall time `again` without a wake. Throws
+  /// PeerError when a rank has failed or was lost or the timeout expires, naming the ranks that missing()
+  /// returns.
   template <typename Ready, typename Missing>
   void block(Lock& lock, int32_t rank, const std::string& name, Ready ready, Missing missing,
              double again = std::numeric_limits<double>::infinity());
@@ -83,6 +111,16 @@ class ThreadJob {
   void throw_failure() const;
 
  private:
+  /// What a rank sleeps for; the lock guards it.
+  struct Sleep {
+    const std::string* name = nullptr;  // null: it doesn't
+    std::function<std::vector<int32_t>()> missing;
+  };
+
+  /// ", which waits for rank 3 in NAME", as far as it goes, where all of `peers` wait themselves; "" where
+  /// one of them doesn't and so is the one to look at.
+  std::string waits_of(std::vector<int32_t> peers) const;
+
   FabricOptions options_;
   std::optional<LinkModel> links_;
   std::optional<RankClocks> clocks_;
@@ -90,6 +128,11 @@ class ThreadJob {
   std::vector<std::condition_variable> sleepers_;
   bool failed_ = false, input_error_ = false;
   std::string failure_;
+  std::vector<LostRank> losses_;
+  std::vector<size_t> known_;  // by rank: losses that it has agreed to go on after
+  std::vector<char> ended_;    // by rank
+  std::vector<Sleep> sleeps_;  // by rank
+  std::map<size_t, std::shared_ptr<SurvivorRound>> rounds_;  // by losses agreed on
 };
 
 template <typename Ready, typename Missing>
@@ -98,8 +141,14 @@ void ThreadJob::block(Lock& lock, int32_t rank, const std::string& name, Ready r
   using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + std::chrono::duration<double>(options_.timeout_s);
   const auto last = std::chrono::time_point_cast<Clock::duration>(deadline);
+  struct Sleeper {
+    Sleep& sleep;
+    ~Sleeper() { sleep = {}; }
+  } sleeper{sleeps_[rank]};
   while (!ready()) {
-    if (failed_) throw Error(stopped_message(rank, missing(), name, failure_));
+    if (failed_) throw PeerError(stopped_message(rank, missing(), name, failure_));
+    check_losses(rank, name, missing());
+    sleeper.sleep = {&name, missing};
     give_core(rank);
     const double seconds = again - wall_seconds();
     const bool at_last = seconds > options_.timeout_s;  // and so later than `last`, or never
@@ -107,8 +156,8 @@ void ThreadJob::block(Lock& lock, int32_t rank, const std::string& name, Ready r
                                : std::min(last, Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                                                    std::chrono::duration<double>(seconds)));
     sleepers_[rank].wait_until(lock, until);
-    if (Clock::now() >= last && !failed_ && !ready()) {
-      throw Error(timeout_message(rank, options_.timeout_s, missing(), name));
+    if (Clock::now() >= last && !failed_ && known_[rank] == losses_.size() && !ready()) {
+      throw PeerError(timeout_message(rank, options_.timeout_s, missing(), name) + waits_of(missing()));
     }
   }
 }

@@ -191,6 +191,23 @@ class ThreadFabric : public Fabric {
     return part;
   }
 
+  Survivors survivors(const std::string& name) override {
+    const std::shared_ptr<ThreadJob> job = group_->job;
+    const int32_t world_rank = group_->world_ranks[rank_];
+    const FabricCall inside(*job, world_rank);
+    ThreadJob::Lock lock = job->lock();
+    const auto [count, round] = job->agree(lock, world_rank, name);
+    Survivors out;
+    out.ranks = round->ranks;
+    out.lost.assign(job->losses().begin(), job->losses().begin() + static_cast<std::ptrdiff_t>(count));
+    if (round->some_ended) return out;
+    std::shared_ptr<ThreadGroup> group = round->group.lock();
+    if (!group) round->group = group = std::make_shared<ThreadGroup>(job, round->ranks);
+    const auto at = std::find(round->ranks.begin(), round->ranks.end(), world_rank);
+    out.fabric = std::make_unique<ThreadFabric>(group, static_cast<int32_t>(at - round->ranks.begin()));
+    return out;
+  }
+
  private:
   static void copy(void* to, const void* from, int64_t bytes) {
     if (bytes > 0 && to != from) std::memmove(to, from, bytes);
@@ -235,23 +252,32 @@ class ThreadFabric : public Fabric {
 
 void run_rank(const std::shared_ptr<ThreadGroup>& group, int32_t rank,
               const std::function<void(Fabric&)>& body) {
-  const auto fail = [&](const std::string& message, bool input_error) {
-    ThreadJob::Lock lock = group->job->lock();
-    group->job->fail(rank, message, input_error);
+  ThreadJob& job = *group->job;
+  const auto fail = [&](int32_t failed, const std::string& message, bool input_error) {
+    const ThreadJob::Lock lock = job.lock();
+    job.fail(failed, message, input_error);
   };
-  group->job->leave(rank);
+  const auto lose = [&](const std::string& message) {
+    const ThreadJob::Lock lock = job.lock();
+    job.lose(rank, message);
+  };
+  job.leave(rank);
   try {
     ThreadFabric fabric(group, rank);
     body(fabric);
   } catch (const InputError& error) {
-    fail(error.what(), true);
+    fail(rank, error.what(), true);
+  } catch (const RankLost& error) {  // which nobody went on without
+    fail(error.lost.rank, error.lost.failure, false);
+  } catch (const PeerError& error) {
+    fail(rank, error.what(), false);
   } catch (const std::exception& error) {
-    fail(message_of(error), false);
+    lose(message_of(error));
   } catch (...) {
-    fail("an exception that is no std::exception", false);
+    lose("an exception that is no std::exception");
   }
-  group->job->enter(rank);
-  group->job->end(rank);
+  job.enter(rank);
+  job.end(rank);
 }
 
 }  // namespace

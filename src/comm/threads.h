@@ -6,7 +6,8 @@
 namespace distca {
 
 /// Runs `body` as `ranks` ranks, one thread each, and returns when all have ended. When a rank throws, all
-/// waits of the others end, and the error of the rank that failed first is thrown here, its rank named.
+/// waits of the others end, and the error of the rank that failed first is thrown here, its rank named; a
+/// rank that `options.can_lose` lets go is lost, and the others go on when they call Fabric::survivors().
 void run_thread_ranks(int32_t ranks, const FabricOptions& options, const std::function<void(Fabric&)>& body);
 
 }  // namespace distca

@@ -107,6 +107,26 @@ TEST(ThreadFabric, ExpiredWaitNamesAllMissingPeersOfAnExchange) {
   EXPECT_EQ(message, "rank 0 waited 0.1 s for ranks 1 and 3 in dispatch layer 3");
 }
 
+TEST(ThreadFabric, AnExpiredWaitForARankThatWaitsItselfNamesWhomThatOneWaitsFor) {
+  std::atomic<bool> ended = false;
+  const std::string message = error_of(3, 0.3, [&](Fabric& fabric) {
+    char byte = 0;
+    if (fabric.rank() == 2) {
+      while (!ended) std::this_thread::sleep_for(milliseconds(5));
+      return;
+    }
+    // Rank 1 begins to wait later than the one that waits for it.
+    if (fabric.rank() == 1) std::this_thread::sleep_for(milliseconds(100));
+    try {
+      fabric.receive(&byte, 1, fabric.rank() + 1, fabric.rank() == 0 ? "activations" : "gradients");
+    } catch (...) {
+      ended = true;
+      throw;
+    }
+  });
+  EXPECT_EQ(message, "rank 0 waited 0.3 s for rank 1 in activations, which waits for rank 2 in gradients");
+}
+
 TEST(ThreadFabric, MessagesTimeOutOnBothSides) {
   for (bool sends : {true, false}) {
     std::atomic<bool> ended = false;
