@@ -23,6 +23,7 @@
 #include "train/recorded_step.h"
 #include "train/run.h"
 #include "train/stop_signal.h"
+#include "train/survivors.h"
 
 namespace distca {
 namespace {
@@ -75,6 +76,14 @@ FabricOptions fabric_options(const Config& config) {
   link.node_bandwidth = config.link.node_bandwidth;
   link.ranks_per_node = config.link.ranks_per_node;
   return options;
+}
+
+/// Thread ranks go on without dedicated servers that are lost, as long as others do their work.
+void let_servers_be_lost(const Config& config, int32_t ranks, FabricOptions& options) {
+  if (config.parallel.servers == 0) return;
+  options.can_lose = [config, ranks](const std::vector<int32_t>& lost) {
+    return can_go_on_without(grid_of(config, ranks), lost);
+  };
 }
 
 void set_compute_threads(const Config& config, int ranks_here) {
@@ -159,7 +168,9 @@ void run_as_thread_ranks(const TrainOptions& options) {
   set_compute_threads(config, ranks);
   RunSummary summary;
   enable_live_bytes();
-  run_thread_ranks(ranks, fabric_options(config), [&](Fabric& fabric) {
+  FabricOptions fabric = fabric_options(config);
+  let_servers_be_lost(config, ranks, fabric);
+  run_thread_ranks(ranks, fabric, [&](Fabric& fabric) {
     const RunSummary of_rank = run_training(fabric, run.inputs);
     if (fabric.rank() == 0) summary = of_rank;
   });

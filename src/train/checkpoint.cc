@@ -193,13 +193,13 @@ void check_checkpoint(const std::string& folder, const LlamaConfig& model, const
 CheckpointTensors gather_checkpoint(const Trainer& trainer) {
   const FlatParameters& parameters = trainer.parameters;
   const auto gather = [&](const at::Tensor& buffer) {
-    return gather_tensors(trainer.fabrics, trainer.grid, trainer.stage_layers, parameters, buffer);
+    return gather_tensors(trainer.fabrics(), trainer.grid, trainer.stage_layers, parameters, buffer);
   };
   const auto gather_state = [&](const at::Tensor& own) {
     if (own.numel() == parameters.values.numel()) return gather(own);
     const at::Tensor whole = at::empty_like(parameters.values);
     whole.narrow(0, trainer.adam.begin, own.numel()).copy_(own);
-    exchange_slices(*trainer.fabrics.data, whole, optimizer_slices(parameters, trainer.grid.dp),
+    exchange_slices(*trainer.fabrics().data, whole, optimizer_slices(parameters, trainer.grid.dp),
                     "slices of the optimizer's state");
     return gather(whole);
   };

@@ -124,7 +124,7 @@ struct DryRank {
         place(place_of(grid, options.rank)),
         world(make_dry_fabric(options.rank, options.world_size)),
         fabrics(dry_fabrics(*world, grid, place)),
-        group(*fabrics.tensor),
+        group(make_group(*fabrics.tensor, inputs.config)),
         parameters(flatten(make_part(inputs, place, group, at::kMeta))),
         adam(make_state(inputs, grid, place, parameters)),
         runtime(in_step(inputs.config) ? *fabrics.attention : *fabrics.data, meta_options(inputs.config),

@@ -48,6 +48,8 @@ std::string metrics_line(const StepMetrics& m) {
                {"pack_s", m.pack_s},
                {"reduce_s", m.reduce_s},
                {"plan_ms", m.plan_ms},
+               {"redone", m.redone},
+               {"servers", m.servers},
                {"digest", hex_digest(m.digest)}};
   if (m.timing_only) line["timing_only"] = true;
   return line.dump();

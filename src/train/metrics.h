@@ -24,6 +24,8 @@ struct StepMetrics {
   double reduce_s = 0;                 // the worst rank's time in sums over ranks, waits included
   double plan_ms = 0;                  // of this rank, in the background
   uint64_t digest = 0;                 // of all plans of the step
+  int64_t redone = 0;                  // how often the step was begun again because a server was lost
+  int64_t servers = 0;                 // dedicated servers that took part, of all tensor-parallel indices
   bool timing_only = false;            // rows weren't sent: loss and gradient mean nothing
 };
 

@@ -58,7 +58,10 @@ std::vector<int64_t> layers_of_stages(int64_t layers, int64_t stages, const std:
 }
 
 RankFabrics make_fabrics(Fabric& world, const RankGrid& grid, bool tied_ends) {
-  const RankPlace place = place_of(grid, world.rank());
+  return make_fabrics(world, grid, place_of(grid, world.rank()), tied_ends);
+}
+
+RankFabrics make_fabrics(Fabric& world, const RankGrid& grid, const RankPlace& place, bool tied_ends) {
   RankFabrics fabrics{world, nullptr, nullptr, nullptr, nullptr, nullptr};
   fabrics.attention = world.split(place.tp_rank, "the attention ranks of a tensor-parallel index");
   fabrics.model = world.split(place.server ? 1 : 0, "the ranks that hold the model");

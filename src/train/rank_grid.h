@@ -47,7 +47,9 @@ struct RankFabrics {
   std::unique_ptr<Fabric> ends;  // with tied embeddings: the ranks of first and last stage that share them
 };
 
-/// A collective of all ranks.
+/// A collective of all ranks, of which this one has `place`.
+RankFabrics make_fabrics(Fabric& world, const RankGrid& grid, const RankPlace& place, bool tied_ends);
+/// The same where ranks have the places of their numbers.
 RankFabrics make_fabrics(Fabric& world, const RankGrid& grid, bool tied_ends);
 
 }  // namespace distca

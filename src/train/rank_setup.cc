@@ -37,9 +37,14 @@ LlamaParameters make_part(const RunInputs& inputs, const RankPlace& place, Tenso
   const auto options = at::TensorOptions().dtype(scalar_type(inputs.config.model.dtype)).device(device);
   LlamaParameters model = make_llama(inputs.model, part_of(inputs, place, group.size()), options);
   if (group.size() > 1) model.group = &group;
-  // One after the other, nothing overlaps.
-  if (inputs.config.attention.overlap == "single") group.runs = 1;
   return model;
+}
+
+TensorGroup make_group(Fabric& fabric, const Config& config) {
+  TensorGroup group(fabric);
+  // One after the other, nothing overlaps.
+  if (config.attention.overlap == "single") group.runs = 1;
+  return group;
 }
 
 AdamState make_state(const RunInputs& inputs, const RankGrid& grid, const RankPlace& place,

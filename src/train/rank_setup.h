@@ -43,6 +43,8 @@ RankGrid grid_of(const Config& config, int32_t world_size);
 bool in_step(const Config& config);
 std::vector<int64_t> layers_by_stage(const RunInputs& inputs);
 
+/// The rank's tensor-parallel group, of the ranks of `fabric`.
+TensorGroup make_group(Fabric& fabric, const Config& config);
 /// The rank's part of the model, all weights 0; none on a dedicated server. The group is used where it has
 /// several ranks.
 LlamaParameters make_part(const RunInputs& inputs, const RankPlace& place, TensorGroup& group,

@@ -1,5 +1,6 @@
 #include "train/run.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -103,8 +104,8 @@ bool checkpoint_is_due(const Config& config, int64_t steps_done, bool stopped) {
 /// Keeps the spans of the chosen steps, and writes them when those are done.
 class StepTracer {
  public:
-  StepTracer(Fabric& world, const RunInputs& inputs, int64_t first_step)
-      : world_(world), inputs_(inputs), first_(inputs.trace.first), last_(inputs.trace.last) {
+  StepTracer(const RunInputs& inputs, int32_t ranks, int64_t first_step)
+      : inputs_(inputs), ranks_(ranks), first_(inputs.trace.first), last_(inputs.trace.last) {
     if (first_ < 0) first_ = first_step, last_ = first_step + 2;
     done_ = inputs.trace.path.empty();
   }
@@ -113,30 +114,35 @@ class StepTracer {
     if (!done_ && trainer.next_step() >= first_ && trainer.next_step() < last_) trainer.spans.start();
   }
 
-  void after_step(Trainer& trainer, const StepMetrics& metrics) {
+  void after_step(const Trainer& trainer, const StepMetrics& metrics) {
     if (done_ || metrics.step < first_ || metrics.step >= last_) return;
     steps_.push_back({trainer.last_batch(), metrics.digest});
-    if (metrics.step + 1 == last_) finish(trainer);
   }
 
-  /// Every rank calls it; writes what there is.
-  void finish(Trainer& trainer) {
-    if (done_ || steps_.empty()) return warn();
-    done_ = true;
+  /// Writes what there is, once all chosen steps are done or `at_the_end`. Every rank calls it, this one
+  /// being `rank` of the run.
+  void write(Trainer& trainer, int32_t rank, bool at_the_end) {
+    if (done_) return;
+    if (steps_.empty()) return at_the_end ? warn(rank) : void();
+    if (!at_the_end && trainer.next_step() < last_) return;
     trainer.spans.start(/*keep_spans=*/false);
-    write_trace(world_, trainer.spans.spans(), inputs_.trace.path,
-                recorded_member(inputs_, world_.world_size(), steps_));
+    write_trace(trainer.fabrics().world, rank, trainer.spans.spans(), inputs_.trace.path,
+                recorded_member(inputs_, ranks_, steps_));
     trainer.spans.clear();
+    done_ = true;
   }
+
+  bool done() const { return done_; }
+  void set_done(bool done) { done_ = done; }
 
  private:
-  void warn() const {
-    if (!done_ && world_.rank() == 0)
+  void warn(int32_t rank) const {
+    if (rank == 0)
       log_warning("--trace {}: none of the steps {} to {} was run", inputs_.trace.path, first_, last_ - 1);
   }
 
-  Fabric& world_;
   const RunInputs& inputs_;
+  int32_t ranks_;
   int64_t first_, last_;
   bool done_ = false;
   std::vector<RecordedStep> steps_;
@@ -145,7 +151,7 @@ class StepTracer {
 Json breakdown_json(const std::vector<RankBreakdown>& ranks) {
   Json out = Json::array();
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    Json one = {{"rank", rank}, {"step_s", ranks[rank].step_s}};
+    Json one = {{"rank", ranks[rank].rank}, {"step_s", ranks[rank].step_s}};
     for (const WorkKind kind : kBreakdownKinds) one[std::string(name_of(kind)) + "_s"] = ranks[rank].of(kind);
     one["other_s"] = ranks[rank].other();
     out.push_back(std::move(one));
@@ -200,7 +206,7 @@ void prepare_to_write(const Config& config, const std::string& checkpoint) {
 std::string write_checkpoint(const Config& config, const Trainer& trainer, const std::string& checkpoint) {
   CheckpointTensors tensors;
   if (!trainer.place.server) tensors = gather_checkpoint(trainer);
-  if (trainer.fabrics.world.rank() > 0) return checkpoint_folder(config.checkpoint, trainer.next_step());
+  if (trainer.fabrics().world.rank() > 0) return checkpoint_folder(config.checkpoint, trainer.next_step());
   try {
     return save_checkpoint(config.checkpoint, trainer, tensors);
   } catch (const Error& error) {
@@ -280,6 +286,131 @@ void say_timing_only(const Config& config) {
       "computed on rows that came then. Only times mean something; losses and gradients do not");
 }
 
+namespace {
+
+/// The steps of a run and what comes after them, on one rank; gone on with by those left when a dedicated
+/// server is lost.
+class Run {
+ public:
+  Run(Fabric& world, const RunInputs& inputs, Trainer& trainer, RunSummary& summary)
+      : inputs_(inputs),
+        config_(inputs.config),
+        trainer_(trainer),
+        summary_(summary),
+        rank_(world.rank()),
+        tracer_(inputs, world.world_size(), trainer.next_step()),
+        reported_(trainer.next_step()),
+        settled_(trainer.next_step()) {}
+
+  /// To the end; false where a rank was lost after another had ended its part.
+  bool to_the_end(LiveBytes& memory) {
+    for (;;) {
+      try {
+        steps();
+        close(memory);
+        return true;
+      } catch (const RankLost&) {
+        if (!go_on()) return false;
+      }
+    }
+  }
+
+ private:
+  /// Where ranks are between steps. They take a number of these from each other after a loss.
+  struct Settled {
+    int64_t step = 0, checkpoint = 0, traced = 0;
+  };
+
+  Fabric& world() const { return trainer_.fabrics().world; }
+
+  void steps() {
+    for (;;) {
+      settle();
+      if (summary_.stopped || trainer_.next_step() >= config_.train.steps) return;
+      tracer_.before_step(trainer_);
+      next_step(trainer_, summary_.checkpoint);
+    }
+  }
+
+  /// What there is to do after a step. Begun again where a rank is lost in it.
+  void settle() {
+    const int64_t step = trainer_.next_step();
+    if (settled_ == step) return;
+    report();
+    tracer_.write(trainer_, rank_, /*at_the_end=*/false);
+    summary_.stopped = should_stop(world()) && step < config_.train.steps;
+    if (checkpoint_is_due(config_, step, summary_.stopped) && checkpointed_ != step) {
+      summary_.checkpoint = write_checkpoint(config_, trainer_, summary_.checkpoint);
+      checkpointed_ = step;
+    }
+    settled_ = step;
+  }
+
+  /// Once for every step, on this rank alone.
+  void report() {
+    if (reported_ == trainer_.next_step()) return;
+    reported_ = trainer_.next_step();
+    const StepMetrics& metrics = trainer_.last_metrics();
+    tracer_.after_step(trainer_, metrics);
+    add_step(summary_, metrics);
+    if (rank_ > 0) return;
+    if (!reporter_) reporter_.emplace(inputs_, summary_.first_step);
+    reporter_->report(metrics);
+  }
+
+  void close(LiveBytes& memory) {
+    reporter_.reset();
+    tracer_.write(trainer_, rank_, /*at_the_end=*/true);
+    summary_.memory.measured = gather_numbers(world(), memory.peak(), "peaks of memory");
+    summary_.breakdown = gather_breakdown(world(), {trainer_.spans.seconds(), trainer_.steps_s, rank_});
+  }
+
+  /// After RankLost: agrees with those left on where to go on. False where some have ended already.
+  bool go_on() {
+    for (;;) {
+      try {
+        Survivors left = world().survivors("agreement on who is left");
+        if (left.fabric == nullptr) return false;
+        trainer_.go_on(std::move(left.fabric));
+        agree_on_settled();
+        for (; warned_ < left.lost.size(); ++warned_) warn(left.lost[warned_]);
+        return true;
+      } catch (const RankLost&) {
+      }
+    }
+  }
+
+  void agree_on_settled() {
+    const Settled own = {settled_, checkpointed_, tracer_.done()};
+    std::vector<Settled> all(static_cast<size_t>(world().world_size()));
+    world().all_gather(&own, all.data(), sizeof own, "what is settled");
+    for (const Settled& rank : all) settled_ = std::min(settled_, rank.step);
+    checkpointed_ = all[0].checkpoint;
+    tracer_.set_done(all[0].traced != 0);
+  }
+
+  void warn(const LostRank& lost) const {
+    if (rank_ > 0) return;
+    const int64_t step = trainer_.next_step();
+    log_warning("a dedicated server was lost {} step {} ({}): its tasks go to the ranks that are left{}",
+                trainer_.begun_before() > 0 ? "in" : "before", step, lost.failure,
+                trainer_.begun_before() > 0 ? ", and the step is done again" : "");
+  }
+
+  const RunInputs& inputs_;
+  const Config& config_;
+  Trainer& trainer_;
+  RunSummary& summary_;
+  const int32_t rank_;  // of the run: it stays when others are lost
+  StepTracer tracer_;
+  std::optional<Reporter> reporter_;
+  int64_t reported_, settled_;
+  int64_t checkpointed_ = -1;
+  size_t warned_ = 0;
+};
+
+}  // namespace
+
 RunSummary run_training(Fabric& fabric, RunInputs inputs) {
   enable_live_bytes();
   LiveBytes& memory = new_live_bytes();
@@ -306,29 +437,13 @@ RunSummary run_training(Fabric& fabric, RunInputs inputs) {
              config.train.steps);
   }
   if (fabric.rank() == 0) say_timing_only(config);
-  std::optional<Reporter> reporter;
   trainer.spans.start(/*keep_spans=*/false);
-  StepTracer tracer(fabric, inputs, summary.first_step);
-  while (trainer.next_step() < config.train.steps && !summary.stopped) {
-    tracer.before_step(trainer);
-    const StepMetrics metrics = next_step(trainer, summary.checkpoint);
-    tracer.after_step(trainer, metrics);
-    add_step(summary, metrics);
-    if (fabric.rank() == 0) {
-      if (!reporter) reporter.emplace(inputs, summary.first_step);
-      reporter->report(metrics);
-    }
-    summary.stopped = should_stop(fabric) && metrics.step + 1 < config.train.steps;
-    if (checkpoint_is_due(config, metrics.step + 1, summary.stopped)) {
-      summary.checkpoint = write_checkpoint(config, trainer, summary.checkpoint);
-    }
+  const bool whole = Run(fabric, inputs, trainer, summary).to_the_end(memory);
+  if (fabric.rank() == 0) {
+    const bool all_left = trainer.fabrics().world.world_size() == fabric.world_size();
+    if (whole && all_left) compare_memory(config, summary.memory);
+    if (summary.steps > 0) std::fputs(breakdown_table(summary.breakdown).c_str(), stderr);
   }
-  reporter.reset();
-  tracer.finish(trainer);
-  summary.memory.measured = gather_numbers(fabric, memory.peak(), "peaks of memory");
-  if (fabric.rank() == 0) compare_memory(config, summary.memory);
-  summary.breakdown = gather_breakdown(fabric, {trainer.spans.seconds(), trainer.steps_s});
-  if (summary.steps > 0 && fabric.rank() == 0) std::fputs(breakdown_table(summary.breakdown).c_str(), stderr);
   if (summary.stopped && fabric.rank() == 0) {
     log_warning("stopped by SIGTERM after step {} of {}; {}", trainer.next_step(), config.train.steps,
                 last_good(summary.checkpoint));

@@ -104,7 +104,7 @@ std::string breakdown_table(const std::vector<RankBreakdown>& ranks) {
       "rank          CI  attention       pack      merge  optimizer       wait     bubble      other   of\n";
   RankBreakdown mean;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    if (rank < kMost) out += line_of(std::to_string(rank), ranks[rank]);
+    if (rank < kMost) out += line_of(std::to_string(ranks[rank].rank), ranks[rank]);
     for (size_t kind = 0; kind < kWorkKinds; ++kind) mean.seconds[kind] += ranks[rank].seconds[kind];
     mean.step_s += ranks[rank].step_s;
   }
@@ -129,7 +129,7 @@ std::vector<double> clock_offsets(Fabric& world) {
   return offsets;
 }
 
-void write_trace(Fabric& world, const std::vector<WorkSpan>& spans, const std::string& path,
+void write_trace(Fabric& world, int32_t rank, const std::vector<WorkSpan>& spans, const std::string& path,
                  const std::string& member) {
   const std::string name = "spans of the trace";
   const double offset = clock_offsets(world)[static_cast<size_t>(world.rank())];
@@ -137,7 +137,7 @@ void write_trace(Fabric& world, const std::vector<WorkSpan>& spans, const std::s
   for (const WorkSpan& span : spans) begin = std::min(begin, span.begin + offset);
   const std::vector<double> begins = gather(world, begin, name);
   const double zero = *std::min_element(begins.begin(), begins.end());
-  const std::string own = trace_events(world.rank(), spans, zero - offset);
+  const std::string own = trace_events(rank, spans, zero - offset);
   const std::vector<int64_t> sizes = gather(world, static_cast<int64_t>(own.size()), name);
   if (world.rank() > 0) return world.send(own.data(), static_cast<int64_t>(own.size()), 0, name);
   std::vector<std::string> events = {own};

@@ -29,6 +29,7 @@ inline constexpr WorkKind kBreakdownKinds[] = {WorkKind::kCi,    WorkKind::kAtte
 struct RankBreakdown {
   WorkSeconds seconds = {};
   double step_s = 0;  // from the beginning to the end of steps
+  int32_t rank = 0;   // in the run
 
   double of(WorkKind kind) const { return seconds[static_cast<size_t>(kind)]; }
   /// What no kind of work accounts for.
@@ -45,9 +46,9 @@ std::string breakdown_table(const std::vector<RankBreakdown>& ranks);
 /// estimated from messages to and fro, to about half their time. Collective.
 std::vector<double> clock_offsets(Fabric& world);
 
-/// Puts the events of all ranks together in a file, written by rank 0; `member` (of rank 0) is a further
-/// member of the JSON object: its name and value. Collective.
-void write_trace(Fabric& world, const std::vector<WorkSpan>& spans, const std::string& path,
+/// Puts the events of all ranks together in a file, written by rank 0; `rank` is what this one is called
+/// there, and `member` (of rank 0) a further member of the JSON object: its name and value. Collective.
+void write_trace(Fabric& world, int32_t rank, const std::vector<WorkSpan>& spans, const std::string& path,
                  const std::string& member);
 
 }  // namespace distca

@@ -66,7 +66,7 @@ RunResult run_rank(Fabric& fabric, const RunInputs& inputs) {
   for (int64_t step = 0; step < inputs.config.train.steps; ++step) {
     StepMetrics metrics = trainer.forward_backward();
     if (step == 0 && !trainer.place.server) {
-      result.gradients = in_float64(gather_tensors(trainer.fabrics, trainer.grid, trainer.stage_layers,
+      result.gradients = in_float64(gather_tensors(trainer.fabrics(), trainer.grid, trainer.stage_layers,
                                                    trainer.parameters, trainer.parameters.gradients));
     }
     trainer.update(metrics);

@@ -108,30 +108,25 @@ void check_run(const RunInputs& inputs, int32_t ranks) {
 Trainer::Trainer(Fabric& world, const RunInputs& inputs)
     : grid(grid_of(inputs.config, world.world_size())),
       place(place_of(grid, world.rank())),
-      fabrics(make_fabrics(world, grid, inputs.model.tie_word_embeddings)),
       stage_layers(layers_by_stage(inputs)),
-      group(*fabrics.tensor),
       spans([&world] { return world.now(); }),
-      parameters(make_parameters(inputs, place, group)),
-      adam(make_state(inputs, grid, place, parameters)),
-      config_(inputs.config),
-      exchanging_(in_step(config_) ? nullptr : fabrics.attention->split(place.stage, "the ranks of a stage")),
-      runtime_(exchanging_ ? *exchanging_ : *fabrics.attention, runtime_options(config_)),
-      link_(make_link(*fabrics.attention, inputs, grid, at::kCPU)),
-      runner_(parameters.model, runtime_, link_.get(), runner_options(inputs, grid, place)),
-      stream_(inputs.source, batch_inputs(config_)),
-      prepare_(prepare_options(inputs, grid, place)) {
-  runtime_.spans = group.spans = &spans;
-  if (link_) link_->spans = &spans;
-  if (config_.attention.overlap == "signal") runtime_.signal = std::make_unique<SignalRows>();
+      inputs_(inputs),
+      crew_(std::make_unique<RankCrew>(world, inputs, grid, place, spans)),
+      stream_(inputs.source, batch_inputs(inputs.config)),
+      prepare_(prepare_options(inputs, grid, place)),
+      first_place_(place) {
+  parameters = make_parameters(inputs, place, crew_->group);
+  adam = make_state(inputs, grid, place, parameters);
+  crew_->take(parameters.model, inputs_, grid, place);
   if (inputs.repeated) stream_.repeat(*inputs.repeated);
+  before_ = after_ = stream_.state();
 }
 
 void Trainer::restore_stream(std::string_view state, const std::string& origin) {
   DISTCA_CHECK(preparer_ == nullptr, "the stream was restored after its first step");
   stream_.restore_state(state, origin);
-  after_ = stream_.state();
-  next_step_ = after_.step;
+  before_ = after_ = stream_.state();
+  next_step_ = updates_ = sums_ = after_.step;
 }
 
 void Trainer::sum_gradients() {
@@ -140,12 +135,12 @@ void Trainer::sum_gradients() {
     const DType dtype = part.scalar_type() == at::kDouble ? DType::kFloat64 : DType::kFloat32;
     fabric.all_reduce(part.data_ptr(), part.numel(), dtype, ReduceOp::kSum, name);
   };
-  sum(*fabrics.data, parameters.gradients, "sum of gradients");
+  sum(*fabrics().data, parameters.gradients, "sum of gradients");
   for (const FlatEntry& entry : parameters.entries) {
     const at::Tensor gradient = parameters.gradients.narrow(0, entry.begin, entry.count);
     if (grid.tp > 1 && entry.sharding.replicated())
-      sum(*fabrics.tensor, gradient, "sum of replicated gradients");
-    if (fabrics.ends && entry.name == kEmbedding) sum(*fabrics.ends, gradient, "sum of tied gradients");
+      sum(*fabrics().tensor, gradient, "sum of replicated gradients");
+    if (fabrics().ends && entry.name == kEmbedding) sum(*fabrics().ends, gradient, "sum of tied gradients");
   }
 }
 
@@ -153,13 +148,13 @@ void Trainer::sum_gradients() {
 double Trainer::gradient_norm() const {
   double square = 0;
   for (const FlatEntry& entry : parameters.entries) {
-    const bool tied = fabrics.ends && entry.name == kEmbedding && place.stage > 0;
+    const bool tied = fabrics().ends && entry.name == kEmbedding && place.stage > 0;
     const bool other_tp_rank = entry.sharding.replicated() && place.tp_rank > 0;
     if (place.dp_rank > 0 || tied || other_tp_rank) continue;
     const double norm = distca::gradient_norm(parameters.gradients.narrow(0, entry.begin, entry.count));
     square += norm * norm;
   }
-  fabrics.model->all_reduce(std::span<double>(&square, 1), ReduceOp::kSum, "norm of the gradient");
+  fabrics().model->all_reduce(std::span<double>(&square, 1), ReduceOp::kSum, "norm of the gradient");
   return std::sqrt(square);
 }
 
@@ -169,40 +164,30 @@ void Trainer::sum_over_ranks(std::vector<double>& losses, StepMetrics& metrics) 
   if (place.tp_rank > 0) std::fill(losses.begin(), losses.end(), 0);
   losses.push_back(static_cast<double>(metrics.bytes));
   losses.push_back(metrics.pack_s);
-  fabrics.world.all_reduce(std::span<double>(losses), ReduceOp::kSum, "sum of losses");
-  metrics.pack_s = losses.back() / fabrics.world.world_size();
+  fabrics().world.all_reduce(std::span<double>(losses), ReduceOp::kSum, "sum of losses");
+  metrics.pack_s = losses.back() / fabrics().world.world_size();
   losses.pop_back();
   metrics.bytes = static_cast<int64_t>(losses.back());
   losses.pop_back();
   std::vector<double> worst = {metrics.wait_s, metrics.load_max_over_mean};
-  fabrics.world.all_reduce(std::span<double>(worst), ReduceOp::kMax, "longest wait");
+  fabrics().world.all_reduce(std::span<double>(worst), ReduceOp::kMax, "longest wait");
   metrics.wait_s = worst[0];
   metrics.load_max_over_mean = worst[1];
 }
 
-int64_t Trainer::bytes_sent() const {
-  return runtime_.stats.total_bytes() + group.bytes + (link_ ? link_->bytes_sent : 0);
-}
-
-double Trainer::packed_s() const {
-  return runtime_.stats.pack_s + runtime_.stats.merge_s;
-}
-
-double Trainer::waited_s() const {
-  return runtime_.stats.wait_s + group.wait_s + (link_ ? link_->wait_s : 0);
-}
-
 PreparedStep Trainer::take_step() {
-  const double asked = fabrics.world.now();
+  const double asked = fabrics().world.now();
   if (preparer_ == nullptr) {
     preparer_ = std::make_unique<StepPreparer>(stream_, prepare_);
     plan_begin_ = asked;
   }
   PreparedStep step = preparer_->take();
+  before_ = after_;
+  after_ = step.after;
   spans.place = {.step = step.batch.step};
-  spans.add_wait("preparation of the step", asked, fabrics.world.now());
+  spans.add_wait("preparation of the step", asked, fabrics().world.now());
   spans.add(WorkKind::kPlan, "plan", plan_begin_, plan_begin_ + step.plan_ms / 1e3);
-  plan_begin_ = fabrics.world.now();
+  plan_begin_ = fabrics().world.now();
   last_batch_ = step.batch;
   return step;
 }
@@ -211,14 +196,14 @@ StepMetrics Trainer::forward_backward() {
   const PreparedStep step = take_step();
   {
     const SpanTimer timer(&spans, WorkKind::kWait, "digests");
-    check_digests(runtime_.fabric, step.digests);
+    check_digests(crew_->runtime.fabric, step.digests);
   }
 
-  const int64_t bytes_before = bytes_sent();
-  const double wait_before = waited_s();
+  const int64_t bytes_before = crew_->bytes_sent();
+  const double wait_before = crew_->waited_s();
   parameters.gradients.zero_();
   const auto targets = static_cast<double>(std::max<int64_t>(1, step.batch.targets()));
-  std::vector<double> losses = runner_.run(step.ticks, step.nano_batches, 1 / targets);
+  std::vector<double> losses = crew_->runner->run(step.ticks, step.nano_batches, 1 / targets);
 
   StepMetrics metrics;
   metrics.step = step.batch.step;
@@ -226,35 +211,39 @@ StepMetrics Trainer::forward_backward() {
   metrics.targets = step.batch.targets();
   metrics.padding = step.batch.padding();
   count_documents(step.batch, grid.dp, metrics);
-  metrics.bytes = bytes_sent() - bytes_before;
-  metrics.wait_s = waited_s() - wait_before;
-  metrics.pack_s = packed_s() - packed_before_;
-  packed_before_ = packed_s();
+  metrics.bytes = crew_->bytes_sent() - bytes_before;
+  metrics.wait_s = crew_->waited_s() - wait_before;
+  metrics.pack_s = crew_->packed_s() - packed_before_;
+  packed_before_ = crew_->packed_s();
   metrics.plan_ms = step.plan_ms;
   metrics.digest = step.digest();
+  metrics.redone = redone_;
+  metrics.servers = fabrics().world.world_size() - grid.model_ranks() * grid.tp;
   metrics.load_max_over_mean = step.load_max_over_mean;
   metrics.load_max_over_mean_none = step.load_max_over_mean_none;
   spans.place = {.step = metrics.step};
-  const double summing = fabrics.world.now();
+  const double summing = fabrics().world.now();
   sum_over_ranks(losses, metrics);
   metrics.loss = std::accumulate(losses.begin(), losses.end(), 0.0) / targets;
   if (!place.server) {
     sum_gradients();
+    sums_ = metrics.step + 1;
+    metrics_ = metrics;  // all there is to know should a rank be lost in the next sum
     metrics.grad_norm = gradient_norm();
   }
-  metrics.reduce_s = fabrics.world.now() - summing;
-  metrics.timing_only = runtime_.signal != nullptr;
+  metrics.reduce_s = fabrics().world.now() - summing;
+  metrics.timing_only = crew_->runtime.signal != nullptr;
   const bool finite = std::isfinite(metrics.loss) && std::isfinite(metrics.grad_norm);
-  if (!finite && !metrics.timing_only) stop_for(step, losses, metrics);
-  if (runtime_.signal) runtime_.signal->sends_rows = false;
-  if (step.beyond_row_limit > 0 && fabrics.world.rank() == 0) {
+  // A server that stopped here would pass for one that was lost.
+  if (!finite && !metrics.timing_only && !place.server) stop_for(step, losses, metrics);
+  if (crew_->runtime.signal) crew_->runtime.signal->sends_rows = false;
+  if (step.beyond_row_limit > 0 && fabrics().world.rank() == 0) {
     log_warning(
         "step {}: {} of its plans can't keep every server to the {} K/V rows that parallel.memory_limit "
         "leaves room for; they were made without that limit",
         metrics.step, step.beyond_row_limit, prepare_.ticks.plan.kv_row_limit);
   }
-  after_ = step.after;
-  runtime_.pool.trim();
+  crew_->runtime.pool.trim();
   return metrics;
 }
 
@@ -273,41 +262,93 @@ void Trainer::stop_for(const PreparedStep& step, const std::vector<double>& loss
 
 void Trainer::update(StepMetrics& metrics) {
   const SpanTimer timer(&spans, WorkKind::kOptimizer, "optimizer");
-  const double begin = thread_cpu_seconds();
-  metrics.lr = learning_rate(config_.train, metrics.step);
-  clip_gradients(parameters, metrics.grad_norm, config_.train.clip);
-  adam_update(parameters, adam, config_.train, metrics.lr);
-  optimizer_s_ += thread_cpu_seconds() - begin;
-  if (config_.parallel.shard_optimizer && !place.server)
-    exchange_slices(*fabrics.data, parameters.values, optimizer_slices(parameters, grid.dp),
-                    "updated parameters");
+  apply(metrics);
+  exchange_updates();
   next_step_ = metrics.step + 1;
 }
 
-double Trainer::computed_s() const {
-  return runner_.ci_s + runtime_.stats.attend_s + optimizer_s_;
+void Trainer::apply(StepMetrics& metrics) {
+  const double begin = thread_cpu_seconds();
+  metrics.lr = learning_rate(inputs_.config.train, metrics.step);
+  clip_gradients(parameters, metrics.grad_norm, inputs_.config.train.clip);
+  adam_update(parameters, adam, inputs_.config.train, metrics.lr);
+  optimizer_s_ += thread_cpu_seconds() - begin;
+  updates_ = metrics.step + 1;
+  metrics_ = metrics;
+}
+
+// Of what has been exchanged before, the same bits.
+void Trainer::exchange_updates() {
+  if (inputs_.config.parallel.shard_optimizer && !place.server)
+    exchange_slices(*fabrics().data, parameters.values, optimizer_slices(parameters, grid.dp),
+                    "updated parameters");
 }
 
 // A step is over when the last rank is done with it.
 void Trainer::finish_times(double begin, double computed_before, StepMetrics& metrics) {
-  const double end = fabrics.world.now(), own = end - begin;
+  const double end = fabrics().world.now(), own = end - begin;
   double last = own, computed = computed_s() - computed_before;
-  fabrics.world.all_reduce(std::span<double>(&last, 1), ReduceOp::kMax, "time of the step");
-  fabrics.world.all_reduce(std::span<double>(&computed, 1), ReduceOp::kSum, "compute of the step");
+  fabrics().world.all_reduce(std::span<double>(&last, 1), ReduceOp::kMax, "time of the step");
+  fabrics().world.all_reduce(std::span<double>(&computed, 1), ReduceOp::kSum, "compute of the step");
   // Ranks don't begin a step at quite the same time.
-  spans.add_wait("the last rank", end, std::min(end + (last - own), fabrics.world.now()));
+  spans.add_wait("the last rank", end, std::min(end + (last - own), fabrics().world.now()));
   steps_s += last;
   metrics.step_s = last;
-  metrics.compute_s = computed / fabrics.world.world_size();
+  metrics.compute_s = computed / fabrics().world.world_size();
   metrics.tokens_per_s = static_cast<double>(metrics.tokens) / last;
+  metrics_ = metrics;
+  begun_.reset();
+  redone_ = 0;
 }
 
 StepMetrics Trainer::step() {
-  const double begin = fabrics.world.now(), computed = computed_s();
+  if (!begun_) begun_ = fabrics().world.now();
+  const double begin = *begun_, computed = computed_s();
   StepMetrics metrics = forward_backward();
   update(metrics);
   finish_times(begin, computed, metrics);
   return metrics;
+}
+
+void Trainer::go_on(std::unique_ptr<Fabric> world) {
+  const std::vector<Standing> ranks = gather_standings(
+      *world,
+      {first_place_.server, first_place_.tp_rank, first_place_.attention_rank, updates_, metrics_.grad_norm});
+  const StepsDone done = steps_done(ranks);
+  if (!place.server && updates_ < done.steps) {
+    DISTCA_CHECK(sums_ == done.steps, "step {} is done on another rank, and this one has no gradients of it",
+                 done.steps - 1);
+    metrics_.grad_norm = done.grad_norm;
+    apply(metrics_);
+  }
+  grid = grid_left(grid, ranks, place.tp_rank);
+  place = place_left(first_place_, ranks);
+  auto crew = std::make_unique<RankCrew>(*world, inputs_, grid, place, spans);
+  crew->take(parameters.model, inputs_, grid, place);
+  crew_ = std::move(crew);  // what was under way over the ranks before ends here
+  world_ = std::move(world);
+  exchange_updates();
+  go_to(done.steps);
+}
+
+void Trainer::go_to(int64_t step) {
+  const bool again = after_.step > step;  // it had been begun
+  if (again) {
+    ++redone_;
+  } else if (begun_) {
+    metrics_.step_s = fabrics().world.now() - *begun_;
+    metrics_.tokens_per_s = static_cast<double>(metrics_.tokens) / metrics_.step_s;
+    steps_s += metrics_.step_s;
+    begun_.reset();
+    redone_ = 0;
+  }
+  after_ = before_ = again ? before_ : after_;
+  DISTCA_CHECK(after_.step == step, "ranks agree on step {}, and this one stands at {}", step, after_.step);
+  stream_.restore_state(stream_.dump_state(after_), "the run");
+  next_step_ = step;
+  preparer_ = nullptr;
+  prepare_ = prepare_options(inputs_, grid, place);
+  packed_before_ = 0;
 }
 
 }  // namespace distca

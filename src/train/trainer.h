@@ -17,10 +17,11 @@
 #include "train/metrics.h"
 #include "train/optimizer.h"
 #include "train/prepared_step.h"
+#include "train/rank_crew.h"
 #include "train/rank_grid.h"
 #include "train/rank_setup.h"
 #include "train/run_trace.h"
-#include "train/tick_runner.h"
+#include "train/survivors.h"
 
 namespace distca {
 
@@ -54,19 +55,28 @@ class Trainer {
   /// Both, with times.
   StepMetrics step();
 
+  /// After RankLost, a collective of the ranks that are left. Then all stand at the beginning of the same
+  /// step with the parameters and the optimizer's state of a run in which nothing happened: a step whose
+  /// update had begun on any rank is done on all, and one that was under way otherwise is to be done again.
+  /// Throws RankLost when another is lost meanwhile; it is then called again with those left.
+  void go_on(std::unique_ptr<Fabric> world);
+
+  const RankFabrics& fabrics() const { return crew_->fabrics; }
+  /// Of the last step that was done; where a rank was lost at its end, with times of this rank alone.
+  const StepMetrics& last_metrics() const { return metrics_; }
+  /// How often the next step was begun before.
+  int64_t begun_before() const { return redone_; }
   int64_t next_step() const { return next_step_; }
   /// What the last step was about.
   const GlobalBatch& last_batch() const { return last_batch_; }
   /// Allocations that attention's buffers have made so far.
-  int64_t attention_allocations() const { return runtime_.pool.allocations(); }
+  int64_t attention_allocations() const { return crew_->runtime.pool.allocations(); }
   /// Where the stream of documents stands after the steps done so far, as restore_stream() takes it.
   std::string stream_state() const { return stream_.dump_state(after_); }
 
-  const RankGrid grid;
-  const RankPlace place;
-  const RankFabrics fabrics;
+  RankGrid grid;  // as the ranks of this one's tensor-parallel index see it
+  RankPlace place;
   const std::vector<int64_t> stage_layers;
-  TensorGroup group;          // used where tp > 1
   SpanLog spans;              // of this rank; off until somebody starts it
   double steps_s = 0;         // of all steps so far, on this rank's clock
   FlatParameters parameters;  // of this rank's part; empty on a dedicated server
@@ -74,27 +84,31 @@ class Trainer {
 
  private:
   PreparedStep take_step();
+  void apply(StepMetrics& metrics);
+  void exchange_updates();
+  void go_to(int64_t step);
   void sum_gradients();
   void sum_over_ranks(std::vector<double>& losses, StepMetrics& metrics);
   double gradient_norm() const;
-  int64_t bytes_sent() const;
-  double packed_s() const;
-  double waited_s() const;
-  double computed_s() const;
+  double computed_s() const { return crew_->computed_s() + optimizer_s_; }
   void finish_times(double begin, double computed_before, StepMetrics& metrics);
   [[noreturn]] void stop_for(const PreparedStep& step, const std::vector<double>& losses,
                              const StepMetrics& metrics) const;
 
-  Config config_;
-  std::unique_ptr<Fabric> exchanging_;  // where stages exchange apart: this stage's ranks
-  AttentionRuntime runtime_;
-  std::unique_ptr<StageLink> link_;
-  TickRunner runner_;
+  RunInputs inputs_;
+  std::unique_ptr<Fabric> world_;  // of those left after a loss; before it, the caller's
+  std::unique_ptr<RankCrew> crew_;
   BatchStream stream_;  // dumps states; the preparer draws from a copy of its own
   PrepareOptions prepare_;
   std::unique_ptr<StepPreparer> preparer_;
-  StreamState after_;
+  StreamState before_, after_;  // the step under way or done last
   int64_t next_step_ = 0;
+  int64_t updates_ = 0;  // steps whose update is in the parameters
+  int64_t sums_ = 0;     // and whose gradients have been summed
+  StepMetrics metrics_;
+  const RankPlace first_place_;  // before any rank was lost
+  std::optional<double> begun_;  // when the step under way was begun first
+  int64_t redone_ = 0;
   GlobalBatch last_batch_;
   double plan_begin_ = 0;                       // when the next step's preparation began
   double optimizer_s_ = 0, packed_before_ = 0;  // thread CPU time
