@@ -2,12 +2,13 @@
 SHELL := /bin/bash
 JOBS ?= $(shell scripts/jobs)
 
-.PHONY: help deps build demo test test-exact sanitize bench format format-check clean
+.PHONY: help deps build demo test test-exact soak sanitize bench format format-check clean
 help:
 	@echo "make build     build/distca and the tests"
 	@echo "make demo      build, then train a small model on this machine's C headers: five minutes"
 	@echo "make test      build, then run every test"
 	@echo "make test-exact  every way to split a run, against the dense model: ten minutes"
+	@echo "make soak      200 ranks and servers killed, stopped or hung at random, in every mode: fifteen minutes"
 	@echo "make sanitize  tests under the address, undefined-behaviour and thread sanitizers"
 	@echo "make bench     the benchmarks of bench/"
 	@echo "make format    clang-format 14 over src/ and bench/"
@@ -29,6 +30,9 @@ test: build
 
 test-exact: build
 	OMP_NUM_THREADS=1 build/tests/exactness
+
+soak: build
+	scripts/soak
 
 sanitize: deps
 	scripts/sanitize $(JOBS)

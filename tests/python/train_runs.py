@@ -5,8 +5,6 @@ import pathlib
 import random
 import subprocess
 
-from safetensors.numpy import load_file
-
 MODEL = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -96,6 +94,8 @@ class Runs:
         pointer = self.checkpoints / "latest"
         if not pointer.exists():
             return None
+        from safetensors.numpy import load_file
+
         folder = self.checkpoints / pointer.read_text().strip()
         weights, optimizer = load_file(folder / "model.safetensors"), load_file(folder / "optimizer.safetensors")
         assert set(optimizer) == {f"{kind}.{name}" for name in weights for kind in ("exp_avg", "exp_avg_sq")}
