@@ -1,7 +1,6 @@
 #include "attend/attention_call.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/stack.h>
 
 #include <limits>
 
@@ -11,6 +10,22 @@
 #include "base/check.h"
 
 namespace distca {
+namespace {
+
+constexpr double kEmptyLse = -std::numeric_limits<double>::infinity();
+
+// Only where rows are split does anyone read the row that stands for an empty part.
+void clear_empty(at::Tensor& rows, int64_t empty, double value) {
+  if (!rows.is_meta()) rows.select(0, empty).fill_(value);
+}
+
+/// Results of copies go where their rows were copied from.
+void put_back(const RowTable& table, const at::Tensor& home, const at::Tensor& rest) {
+  move_rows(home, table.home_back, rest, table.home_copies);
+  move_rows(rest, table.arrived_back, rest, table.arrived_copies);
+}
+
+}  // namespace
 
 AttentionRuntime::AttentionRuntime(Fabric& fabric, const RuntimeOptions& options, at::Device device)
     : fabric(fabric),
@@ -22,8 +37,8 @@ AttentionRuntime::AttentionRuntime(Fabric& fabric, const RuntimeOptions& options
   at::set_num_threads(options.threads);
 }
 
-std::unique_ptr<Shipment> AttentionRuntime::shipment(const RankTables& tables) {
-  return std::make_unique<Shipment>(tables, pool, stats, spans, signal.get());
+std::unique_ptr<Shipment> AttentionRuntime::shipment() {
+  return std::make_unique<Shipment>(pool, stats, spans, signal.get());
 }
 
 AttentionCall::AttentionCall(AttentionRuntime& runtime, BatchTables tables, const AttentionShape& shape,
@@ -53,9 +68,9 @@ AttentionCall::AttentionCall(AttentionRuntime& runtime, BatchTables tables, cons
       home_q_(std::move(kept.home_q)),
       home_k_(std::move(kept.home_k)),
       home_v_(std::move(kept.home_v)),
-      q_(std::move(kept.q)),
-      k_(std::move(kept.k)),
-      v_(std::move(kept.v)),
+      rest_q_(std::move(kept.rest_q)),
+      rest_k_(std::move(kept.rest_k)),
+      rest_v_(std::move(kept.rest_v)),
       o_(std::move(kept.o)),
       lse_(std::move(kept.lse)) {
   DISTCA_CHECK(o_.size(0) == tables_.backward->home_rows, "{} kept {} rows, the plan gives this rank {}",
@@ -65,8 +80,9 @@ AttentionCall::AttentionCall(AttentionRuntime& runtime, BatchTables tables, cons
 AttentionKept AttentionCall::release() {
   DISTCA_CHECK(differentiable_ && o_.defined() && !grad_taken_, "{} has nothing to hand over", name_);
   grad_taken_ = true;
-  return {std::move(home_q_), std::move(home_k_), std::move(home_v_), std::move(q_), std::move(k_),
-          std::move(v_),      std::move(o_),      std::move(lse_),    dtype_};
+  return {std::move(home_q_), std::move(home_k_), std::move(home_v_),
+          std::move(rest_q_), std::move(rest_k_), std::move(rest_v_),
+          std::move(o_),      std::move(lse_),    dtype_};
 }
 
 at::Tensor AttentionCall::take(std::initializer_list<int64_t> sizes, at::ScalarType dtype) {
@@ -92,7 +108,7 @@ void AttentionCall::dispatch_begin(const at::Tensor& q, const at::Tensor& k, con
   home_q_ = q.contiguous();
   home_k_ = k.contiguous();
   home_v_ = v.contiguous();
-  shipment_ = runtime_.shipment(tables);
+  shipment_ = runtime_.shipment();
   shipment_->to_servers(tables.q, home_q_, "forward/q");
   shipment_->to_servers(tables.kv, home_k_, "forward/k");
   shipment_->to_servers(tables.kv, home_v_, "forward/v");
@@ -101,58 +117,57 @@ void AttentionCall::dispatch_begin(const at::Tensor& q, const at::Tensor& k, con
 
 void AttentionCall::dispatch_end() {
   const auto arrived = shipment_->finish();
-  q_ = arrived[0], k_ = arrived[1], v_ = arrived[2];
-  if (!differentiable_ || runtime_.options.memory == AttentionMemory::kKeep) {
-    home_q_ = home_k_ = home_v_ = at::Tensor();
-  }
+  rest_q_ = arrived[0], rest_k_ = arrived[1], rest_v_ = arrived[2];
 }
 
 void AttentionCall::attend() {
   const RankTables& tables = *tables_.forward;
-  // One row more than there are outputs: the empty partial of merge_rows.
-  at::Tensor o = take({tables.o_rows + 1, shape_.heads, shape_.head_dim}, dtype_);
-  at::Tensor lse = take({tables.o_rows + 1, shape_.heads}, sum_dtype_);
-  o.select(0, tables.o_rows).zero_();
-  lse.select(0, tables.o_rows).fill_(-std::numeric_limits<double>::infinity());
+  const int64_t rest = tables.o_rows - tables.home_rows;
+  o_ = take({tables.home_rows, shape_.heads, shape_.head_dim}, dtype_);
+  lse_ = take({tables.home_rows, shape_.heads}, sum_dtype_);
+  rest_o_ = take({rest, shape_.heads, shape_.head_dim}, dtype_);
+  rest_lse_ = take({rest, shape_.heads}, sum_dtype_);
   WorkTimer timer(runtime_.stats.attend_s, runtime_.spans, WorkKind::kAttention, "attend");
-  runtime_.kernel->forward(shape_, tables.tasks, q_, k_, v_, o, lse);
+  runtime_.kernel->forward(shape_, tables.tasks, {home_q_, rest_q_}, {home_k_, rest_k_}, {home_v_, rest_v_},
+                           {o_, rest_o_}, {lse_, rest_lse_});
   timer.stop();
-  if (!differentiable_ || runtime_.options.memory == AttentionMemory::kResend) q_ = k_ = v_ = at::Tensor();
-  merge_here(o, lse);
+  if (!differentiable_) home_q_ = home_k_ = home_v_ = at::Tensor();
+  if (!differentiable_ || runtime_.options.memory == AttentionMemory::kResend)
+    rest_q_ = rest_k_ = rest_v_ = at::Tensor();
+  merge_here();
 }
 
-void AttentionCall::merge_here(const at::Tensor& o_parts, const at::Tensor& lse_parts) {
-  const MergeTable& merge = tables_.forward->server_merge;
+void AttentionCall::merge_here() {
+  const RankTables& tables = *tables_.forward;
   WorkTimer timer(runtime_.stats.merge_s, runtime_.spans, WorkKind::kMerge, "merge");
-  if (merge.identity) {
-    server_o_ = o_parts.narrow(0, 0, merge.rows);
-    server_lse_ = lse_parts.narrow(0, 0, merge.rows);
-  } else {
-    server_o_ = take({merge.rows, shape_.heads, shape_.head_dim}, dtype_);
-    server_lse_ = take({merge.rows, shape_.heads}, sum_dtype_);
-    merge_rows(merge, {{o_parts, {}}, {lse_parts, {}}}, server_o_, server_lse_);
-  }
+  const int64_t empty = tables.o_rows - tables.home_rows - 1;
+  clear_empty(rest_o_, empty, 0);
+  clear_empty(rest_lse_, empty, kEmptyLse);
+  const Partials parts = {{o_, rest_o_}, {lse_, rest_lse_}};
+  merge_rows(tables.merge_home, parts, o_, lse_);
+  merge_rows(tables.merge_rest, parts, rest_o_, rest_lse_);
+  put_back(tables.q, o_, rest_o_);
+  put_back(tables.q, lse_, rest_lse_);
 }
 
 void AttentionCall::collect_begin() {
   const RankTables& tables = *tables_.forward;
-  shipment_ = runtime_.shipment(tables);
-  shipment_->to_homes(tables.q, server_o_, "forward/o");
-  shipment_->to_homes(tables.q, server_lse_, "forward/lse");
+  shipment_ = runtime_.shipment();
+  shipment_->to_homes(tables.q, rest_o_, "forward/o");
+  shipment_->to_homes(tables.q, rest_lse_, "forward/lse");
   shipment_->start(runtime_.fabric, "collect", name_);
 }
 
 at::Tensor AttentionCall::collect_end() {
-  const auto arrived = shipment_->finish();
+  auto arrived = shipment_->finish();
+  rest_o_ = rest_lse_ = at::Tensor();
   WorkTimer timer(runtime_.stats.merge_s, runtime_.spans, WorkKind::kMerge, "merge");
-  const MergeTable& merge = tables_.forward->q.returned;
-  arrived[0].select(0, merge.empty).zero_();
-  arrived[1].select(0, merge.empty).fill_(-std::numeric_limits<double>::infinity());
-  at::Tensor o = take({merge.rows, shape_.heads, shape_.head_dim}, dtype_);
-  lse_ = take({merge.rows, shape_.heads}, sum_dtype_);
-  merge_rows(merge, {{arrived[0], server_o_}, {arrived[1], server_lse_}}, o, lse_);
-  server_o_ = server_lse_ = at::Tensor();
-  if (differentiable_) o_ = o;
+  const RowTable& table = tables_.forward->q;
+  clear_empty(arrived[0], table.sent_rows, 0);
+  clear_empty(arrived[1], table.sent_rows, kEmptyLse);
+  at::Tensor o = o_;
+  merge_rows(table.returned, {{arrived[0], o}, {arrived[1], lse_}}, o, lse_);
+  if (!differentiable_) o_ = at::Tensor();
   return o;
 }
 
@@ -162,54 +177,66 @@ void AttentionCall::grad_collect_begin(const at::Tensor& dout) {
                name_);
   grad_taken_ = true;
   const RankTables& tables = *tables_.backward;
-  WorkTimer timer(runtime_.stats.merge_s, runtime_.spans, WorkKind::kMerge, "merge");
-  const at::Tensor d_o = dout.to(dtype_).contiguous();
-  const at::Tensor delta = row_dots(d_o, o_, sum_dtype_);
-  const at::Tensor row_numbers = at::stack({lse_, delta}, 1);  // (home_rows, 2, heads)
-  timer.stop();
-  shipment_ = runtime_.shipment(tables);
-  shipment_->to_servers(tables.q, d_o, "backward/do");
-  shipment_->to_servers(tables.q, row_numbers, "backward/lse_delta");
-  if (runtime_.kernel->needs_output()) shipment_->to_servers(tables.q, o_, "backward/o");
+  grad_.dout = dout.to(dtype_).contiguous();
+  grad_.lse = lse_;
+  {
+    WorkTimer timer(runtime_.stats.attend_s, runtime_.spans, WorkKind::kAttention, "delta");
+    grad_.delta = row_dots(grad_.dout.first, o_, sum_dtype_);
+  }
+  shipment_ = runtime_.shipment();
+  shipment_->to_servers(tables.q, grad_.dout.first, "backward/do");
+  shipment_->to_servers(tables.q, grad_.lse.first, "backward/lse");
+  shipment_->to_servers(tables.q, grad_.delta.first, "backward/delta");
+  if (runtime_.kernel->needs_output()) {
+    grad_.out = o_;
+    shipment_->to_servers(tables.q, o_, "backward/o");
+  }
   if (runtime_.options.memory == AttentionMemory::kResend) {
     shipment_->to_servers(tables.q, home_q_, "backward/q");
     shipment_->to_servers(tables.kv, home_k_, "backward/k");
     shipment_->to_servers(tables.kv, home_v_, "backward/v");
   }
-  home_q_ = home_k_ = home_v_ = o_ = at::Tensor();
+  o_ = at::Tensor();
   shipment_->start(runtime_.fabric, "backward dispatch", name_);
 }
 
 void AttentionCall::grad_collect_end() {
   const auto arrived = shipment_->finish();
   size_t next = 0;
-  grad_.dout = arrived[next++];
-  grad_.lse = arrived[next].select(1, 0).contiguous();
-  grad_.delta = arrived[next++].select(1, 1).contiguous();
-  if (runtime_.kernel->needs_output()) grad_.out = arrived[next++];
-  if (runtime_.options.memory == AttentionMemory::kResend) {
-    q_ = arrived[next], k_ = arrived[next + 1], v_ = arrived[next + 2];
-  }
+  grad_.dout.second = arrived[next++];
+  grad_.lse.second = arrived[next++];
+  grad_.delta.second = arrived[next++];
+  if (runtime_.kernel->needs_output()) grad_.out.second = arrived[next++];
+  if (runtime_.options.memory == AttentionMemory::kResend)
+    rest_q_ = arrived[next], rest_k_ = arrived[next + 1], rest_v_ = arrived[next + 2];
 }
 
 void AttentionCall::grad_attend() {
-  grad_.q = std::move(q_);
-  grad_.k = std::move(k_);
-  grad_.v = std::move(v_);
-  grad_.dq = runtime_.pool.take(grad_.q.sizes(), sum_dtype_, runtime_.device);
-  grad_.dk = runtime_.pool.take(grad_.k.sizes(), sum_dtype_, runtime_.device);
-  grad_.dv = runtime_.pool.take(grad_.v.sizes(), sum_dtype_, runtime_.device);
+  const RankTables& tables = *tables_.backward;
+  grad_.q = {std::move(home_q_), std::move(rest_q_)};
+  grad_.k = {std::move(home_k_), std::move(rest_k_)};
+  grad_.v = {std::move(home_v_), std::move(rest_v_)};
+  grad_.dq = take({tables.q.rows(), shape_.heads, shape_.head_dim}, sum_dtype_);
+  grad_.dk = take({tables.kv.rows(), shape_.kv_heads, shape_.head_dim}, sum_dtype_);
+  grad_.dv = take({tables.kv.rows(), shape_.kv_heads, shape_.head_dim}, sum_dtype_);
   WorkTimer timer(runtime_.stats.attend_s, runtime_.spans, WorkKind::kAttention, "attend");
   runtime_.kernel->backward(shape_, tables_.backward->tasks, grad_);
 }
 
 void AttentionCall::grad_dispatch_begin() {
   const RankTables& tables = *tables_.backward;
-  shipment_ = runtime_.shipment(tables);
-  grad_.dq = grad_.dq.to(dtype_), grad_.dk = grad_.dk.to(dtype_), grad_.dv = grad_.dv.to(dtype_);
-  shipment_->to_homes(tables.q, grad_.dq, "backward/dq");
-  shipment_->to_homes(tables.kv, grad_.dk, "backward/dk");
-  shipment_->to_homes(tables.kv, grad_.dv, "backward/dv");
+  shipment_ = runtime_.shipment();
+  {
+    WorkTimer timer(runtime_.stats.merge_s, runtime_.spans, WorkKind::kMerge, "merge");
+    for (at::Tensor* gradient : {&grad_.dq, &grad_.dk, &grad_.dv}) {
+      const RowTable& table = gradient == &grad_.dq ? tables.q : tables.kv;
+      *gradient = gradient->to(dtype_);
+      put_back(table, gradient->narrow(0, 0, table.home_rows), rest_of(table, *gradient));
+    }
+  }
+  shipment_->to_homes(tables.q, rest_of(tables.q, grad_.dq), "backward/dq");
+  shipment_->to_homes(tables.kv, rest_of(tables.kv, grad_.dk), "backward/dk");
+  shipment_->to_homes(tables.kv, rest_of(tables.kv, grad_.dv), "backward/dv");
   shipment_->start(runtime_.fabric, "backward collect", name_);
 }
 
@@ -225,11 +252,14 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> AttentionCall::grad_dispatch_end(
   return grads;
 }
 
-at::Tensor AttentionCall::sum_at_home(const RowTable& table, const at::Tensor& arrived,
-                                      const at::Tensor& own) {
-  arrived.select(0, table.returned.empty).zero_();
-  at::Tensor sum = take({table.home_rows, own.size(1), own.size(2)}, dtype_);
-  sum_rows(table.returned, {arrived, own}, sum_dtype_, sum);
+at::Tensor AttentionCall::rest_of(const RowTable& table, const at::Tensor& rows) const {
+  return rows.narrow(0, table.home_rows, table.rest_rows());
+}
+
+at::Tensor AttentionCall::sum_at_home(const RowTable& table, at::Tensor arrived, const at::Tensor& own) {
+  clear_empty(arrived, table.sent_rows, 0);
+  at::Tensor sum = own.narrow(0, 0, table.home_rows);
+  sum_rows(table.returned, {arrived, sum}, sum_dtype_, sum);
   return sum;
 }
 

@@ -43,7 +43,7 @@ struct AttentionRuntime {
   std::unique_ptr<SignalRows> signal;  // where exchanges move one byte a peer
 
   /// An exchange by these tables.
-  std::unique_ptr<Shipment> shipment(const RankTables& tables);
+  std::unique_ptr<Shipment> shipment();
 };
 
 /// Tables of a nano-batch: forward's and backward's, the same where both run by one plan.
@@ -54,8 +54,8 @@ struct BatchTables {
 /// What a call leaves for its backward, where that runs by another plan in another call: a pipeline's
 /// backward tick holds other nano-batches than any of its forward ticks.
 struct AttentionKept {
-  at::Tensor home_q, home_k, home_v;  // at home: resend
-  at::Tensor q, k, v;                 // on the server, in the order of its buffers: keep
+  at::Tensor home_q, home_k, home_v;
+  at::Tensor rest_q, rest_k, rest_v;  // on the server, see RowTable: keep
   at::Tensor o, lse;                  // at home, merged
   at::ScalarType dtype = at::kFloat;
 };
@@ -95,8 +95,9 @@ class AttentionCall {
   const at::Tensor& lse() const { return lse_; }
 
  private:
-  void merge_here(const at::Tensor& o_parts, const at::Tensor& lse_parts);
-  at::Tensor sum_at_home(const RowTable& table, const at::Tensor& arrived, const at::Tensor& own);
+  void merge_here();
+  at::Tensor sum_at_home(const RowTable& table, at::Tensor arrived, const at::Tensor& own);
+  at::Tensor rest_of(const RowTable& table, const at::Tensor& rows) const;
   at::Tensor take(std::initializer_list<int64_t> sizes, at::ScalarType dtype);
 
   AttentionRuntime& runtime_;
@@ -106,10 +107,10 @@ class AttentionCall {
   bool differentiable_;
   at::ScalarType dtype_ = at::kFloat, sum_dtype_ = at::kFloat;
   std::unique_ptr<Shipment> shipment_;
-  at::Tensor home_q_, home_k_, home_v_;  // kept at home: resend
-  at::Tensor q_, k_, v_;                 // on the server
-  at::Tensor server_o_, server_lse_;     // by query row, merged over this server's tasks
-  at::Tensor o_, lse_;                   // at home, merged
+  at::Tensor home_q_, home_k_, home_v_;
+  at::Tensor rest_q_, rest_k_, rest_v_;  // on the server
+  at::Tensor rest_o_, rest_lse_;
+  at::Tensor o_, lse_;  // at home; merged after collect
   KernelBackward grad_;
   bool grad_taken_ = false;
 };

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "attend/rows.h"
 #include "kernel/attention.h"
 
 namespace distca {
@@ -19,9 +20,9 @@ at::ScalarType accumulator_type(at::ScalarType dtype);
 
 /// Tensors of a backward call, by query row (q, dout, out, lse, delta, dq) and key row (k, v, dk, dv).
 struct KernelBackward {
-  at::Tensor q, k, v, dout;
-  at::Tensor out;         // merged O; defined only for kernels that need it
-  at::Tensor lse, delta;  // (q_rows, heads) in the accumulator type
+  RowPair q, k, v, dout;
+  RowPair out;            // merged O; defined only for kernels that need it
+  RowPair lse, delta;     // (q_rows, heads) in the accumulator type
   at::Tensor dq, dk, dv;  // outputs, in the accumulator type; every row is written
 };
 
@@ -32,9 +33,9 @@ class AttentionKernel {
   /// Whether backward reads the merged O (flash attention) rather than δ alone.
   virtual bool needs_output() const { return false; }
   /// q (·, heads, head_dim), k and v (·, kv_heads, head_dim), contiguous; writes the o rows (·, heads,
-  /// head_dim) and lse rows (·, heads) of the tasks.
-  virtual void forward(const AttentionShape& shape, std::span<const KernelTask> tasks, const at::Tensor& q,
-                       const at::Tensor& k, const at::Tensor& v, at::Tensor& o, at::Tensor& lse) = 0;
+  /// head_dim) and lse rows (·, heads) of the tasks. A task's rows stand in one tensor of a pair.
+  virtual void forward(const AttentionShape& shape, std::span<const KernelTask> tasks, const RowPair& q,
+                       const RowPair& k, const RowPair& v, const RowPair& o, const RowPair& lse) = 0;
   virtual void backward(const AttentionShape& shape, std::span<const KernelTask> tasks,
                         KernelBackward& tensors) = 0;
 };

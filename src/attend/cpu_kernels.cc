@@ -10,17 +10,29 @@ namespace {
 
 // Tensors hand over raw memory here and nowhere else in this room.
 template <typename T>
+TensorRows<T> rows_of(const RowPair& pair) {
+  const auto data = [](const at::Tensor& tensor) -> T* {
+    if constexpr (std::is_const_v<T>)
+      return static_cast<T*>(tensor.const_data_ptr());
+    else
+      return static_cast<T*>(tensor.data_ptr());
+  };
+  if (!pair.second.defined()) return data(pair.first);
+  return {data(pair.first), pair.first.size(0), data(pair.second)};
+}
+
+template <typename T>
 AttentionForward<T> forward_args(const AttentionShape& shape, std::span<const KernelTask> tasks,
-                                 const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::Tensor& o,
-                                 at::Tensor& lse) {
+                                 const RowPair& q, const RowPair& k, const RowPair& v, const RowPair& o,
+                                 const RowPair& lse) {
   AttentionForward<T> args;
   args.shape = shape;
   args.tasks = tasks;
-  args.q = static_cast<const T*>(q.const_data_ptr());
-  args.k = static_cast<const T*>(k.const_data_ptr());
-  args.v = static_cast<const T*>(v.const_data_ptr());
-  args.o = static_cast<T*>(o.data_ptr());
-  args.lse = static_cast<Accumulator<T>*>(lse.data_ptr());
+  args.q = rows_of<const T>(q);
+  args.k = rows_of<const T>(k);
+  args.v = rows_of<const T>(v);
+  args.o = rows_of<T>(o);
+  args.lse = rows_of<Accumulator<T>>(lse);
   return args;
 }
 
@@ -30,24 +42,26 @@ AttentionBackward<T> backward_args(const AttentionShape& shape, std::span<const 
   AttentionBackward<T> args;
   args.shape = shape;
   args.tasks = tasks;
-  args.q = static_cast<const T*>(t.q.const_data_ptr());
-  args.k = static_cast<const T*>(t.k.const_data_ptr());
-  args.v = static_cast<const T*>(t.v.const_data_ptr());
-  args.dout = static_cast<const T*>(t.dout.const_data_ptr());
-  args.lse = static_cast<const Accumulator<T>*>(t.lse.const_data_ptr());
-  args.delta = static_cast<const Accumulator<T>*>(t.delta.const_data_ptr());
-  args.q_rows = t.q.size(0);
-  args.kv_rows = t.k.size(0);
+  args.q = rows_of<const T>(t.q);
+  args.k = rows_of<const T>(t.k);
+  args.v = rows_of<const T>(t.v);
+  args.dout = rows_of<const T>(t.dout);
+  args.lse = rows_of<const Accumulator<T>>(t.lse);
+  args.delta = rows_of<const Accumulator<T>>(t.delta);
+  args.q_rows = t.dq.size(0);
+  args.kv_rows = t.dk.size(0);
   args.dq = static_cast<Accumulator<T>*>(t.dq.data_ptr());
   args.dk = static_cast<Accumulator<T>*>(t.dk.data_ptr());
   args.dv = static_cast<Accumulator<T>*>(t.dv.data_ptr());
   return args;
 }
 
-void check_contiguous(std::initializer_list<at::Tensor> tensors) {
-  for (const at::Tensor& tensor : tensors) {
-    DISTCA_CHECK(tensor.is_contiguous() && tensor.device().is_cpu(),
-                 "an attention kernel takes contiguous CPU tensors; one of shape {} isn't", tensor.sizes());
+void check_contiguous(std::initializer_list<RowPair> pairs) {
+  for (const RowPair& pair : pairs) {
+    for (const at::Tensor& tensor : {pair.first, pair.second}) {
+      DISTCA_CHECK(!tensor.defined() || (tensor.is_contiguous() && tensor.device().is_cpu()),
+                   "an attention kernel takes contiguous CPU tensors; one of shape {} isn't", tensor.sizes());
+    }
   }
 }
 
@@ -67,17 +81,19 @@ void dispatch(at::ScalarType dtype, Body body) {
 
 class PlainMemoryKernel : public AttentionKernel {
  public:
-  void forward(const AttentionShape& shape, std::span<const KernelTask> tasks, const at::Tensor& q,
-               const at::Tensor& k, const at::Tensor& v, at::Tensor& o, at::Tensor& lse) override {
+  void forward(const AttentionShape& shape, std::span<const KernelTask> tasks, const RowPair& q,
+               const RowPair& k, const RowPair& v, const RowPair& o, const RowPair& lse) override {
     check_contiguous({q, k, v, o, lse});
-    dispatch(q.scalar_type(), [&]<typename T>(T) { run(forward_args<T>(shape, tasks, q, k, v, o, lse)); });
+    dispatch(q.first.scalar_type(),
+             [&]<typename T>(T) { run(forward_args<T>(shape, tasks, q, k, v, o, lse)); });
   }
 
   void backward(const AttentionShape& shape, std::span<const KernelTask> tasks,
                 KernelBackward& tensors) override {
     check_contiguous({tensors.q, tensors.k, tensors.v, tensors.dout, tensors.lse, tensors.delta, tensors.dq,
                       tensors.dk, tensors.dv});
-    dispatch(tensors.q.scalar_type(), [&]<typename T>(T) { run(backward_args<T>(shape, tasks, tensors)); });
+    dispatch(tensors.q.first.scalar_type(),
+             [&]<typename T>(T) { run(backward_args<T>(shape, tasks, tensors)); });
   }
 
  protected:

@@ -6,6 +6,7 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/logaddexp.h>
 #include <ATen/ops/tensor.h>
@@ -25,25 +26,48 @@ at::Tensor index_of(const std::vector<int64_t>& rows, const at::Device& device) 
   return at::tensor(rows, at::kLong).to(device);
 }
 
-/// Those rows of a tensor: a view where they are consecutive.
-at::Tensor take_rows(const at::Tensor& from, const std::vector<int64_t>& rows) {
-  if (consecutive(rows)) return from.narrow(0, rows.front(), static_cast<int64_t>(rows.size()));
-  return from.index_select(0, index_of(rows, from.device()));
+/// Those rows of a tensor: a view where they are consecutive in one of its parts.
+at::Tensor take_rows(const RowPair& from, const std::vector<int64_t>& rows) {
+  const int64_t before = from.first.size(0);
+  if (consecutive(rows) && (rows.back() < before || rows.front() >= before))
+    return from.narrow(rows.front(), static_cast<int64_t>(rows.size()));
+  std::vector<int64_t> sizes = from.first.sizes().vec();
+  sizes[0] = static_cast<int64_t>(rows.size());
+  at::Tensor out = at::empty(sizes, from.first.options());
+  gather_rows(out, from, index_of(rows, from.first.device()));
+  return out;
 }
 
-void put_rows(at::Tensor& to, const std::vector<int64_t>& rows, const at::Tensor& values) {
-  to.index_copy_(0, index_of(rows, to.device()), values.to(to.scalar_type()));
+/// Calls body(tensor, its rows among `rows`, where they stand in `rows`) for the parts that have any.
+template <typename Body>
+void for_parts(const RowPair& to, const std::vector<int64_t>& rows, const Body& body) {
+  const int64_t before = to.first.size(0);
+  std::vector<int64_t> own[2], places[2];
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const bool second = rows[i] >= before;
+    own[second].push_back(second ? rows[i] - before : rows[i]);
+    places[second].push_back(static_cast<int64_t>(i));
+  }
+  at::Tensor parts[2] = {to.first, to.second};
+  for (int i = 0; i < 2; ++i)
+    if (!own[i].empty()) body(parts[i], own[i], places[i]);
+}
+
+void put_rows(const RowPair& to, const std::vector<int64_t>& rows, const at::Tensor& values) {
+  for_parts(to, rows, [&](at::Tensor& part, const auto& own, const auto& places) {
+    const at::Tensor from = places.size() == rows.size() ? values : take_rows(values, places);
+    part.index_copy_(0, index_of(own, part.device()), from.to(part.scalar_type()));
+  });
 }
 
 void add_rows(at::Tensor& to, const std::vector<int64_t>& rows, const at::Tensor& values) {
   to.index_add_(0, index_of(rows, to.device()), values.to(to.scalar_type()));
 }
 
-void clear_rows(at::Tensor& o, at::Tensor& lse, const std::vector<int64_t>& rows) {
-  if (rows.empty()) return;
-  const at::Tensor index = index_of(rows, o.device());
-  o.index_fill_(0, index, 0);
-  lse.index_fill_(0, index, kEmpty);
+void fill_rows(const RowPair& to, const std::vector<int64_t>& rows, double value) {
+  for_parts(to, rows, [&](at::Tensor& part, const auto& own, const auto&) {
+    part.index_fill_(0, index_of(own, part.device()), value);
+  });
 }
 
 /// One call's packed tensors and arguments.
@@ -59,7 +83,7 @@ struct PackedCall {
         cu_seqlens_q(at::tensor(call.cu_seqlens_q, at::kInt).to(device)),
         cu_seqlens_k(at::tensor(call.cu_seqlens_k, at::kInt).to(device)) {}
 
-  at::Tensor pack(const at::Tensor& from, const std::vector<int64_t>& rows) const {
+  at::Tensor pack(const RowPair& from, const std::vector<int64_t>& rows) const {
     const at::Tensor packed = take_rows(from, rows);
     return padding == 0 ? packed : at::constant_pad_nd(packed, {0, padding});
   }
@@ -72,12 +96,12 @@ class FlashKernel : public AttentionKernel {
   std::string name() const override { return "flash"; }
   bool needs_output() const override { return true; }
 
-  void forward(const AttentionShape& shape, std::span<const KernelTask> tasks, const at::Tensor& q,
-               const at::Tensor& k, const at::Tensor& v, at::Tensor& o, at::Tensor& lse) override {
-    check_type(q);
+  void forward(const AttentionShape& shape, std::span<const KernelTask> tasks, const RowPair& q,
+               const RowPair& k, const RowPair& v, const RowPair& o, const RowPair& lse) override {
+    check_type(q.first);
     const FlashArguments arguments = make_flash_arguments(tasks, shape.window_left);
     for (const FlashCall& call : arguments.calls) {
-      const PackedCall packed(call, shape.head_dim, q.device());
+      const PackedCall packed(call, shape.head_dim, q.first.device());
       const auto result = at::_flash_attention_forward(
           packed.pack(q, call.q_rows), packed.pack(k, call.k_rows), packed.pack(v, call.k_rows),
           packed.cu_seqlens_q, packed.cu_seqlens_k, call.max_q, call.max_k, /*dropout_p=*/0.0, call.causal,
@@ -85,15 +109,16 @@ class FlashKernel : public AttentionKernel {
       put_rows(o, call.o_rows, packed.unpad(std::get<0>(result)));
       put_rows(lse, call.o_rows, std::get<1>(result).t());  // (heads, rows) of a variable-length call
     }
-    clear_rows(o, lse, arguments.empty_o_rows);
+    fill_rows(o, arguments.empty_o_rows, 0);
+    fill_rows(lse, arguments.empty_o_rows, kEmpty);
   }
 
   void backward(const AttentionShape& shape, std::span<const KernelTask> tasks, KernelBackward& t) override {
-    check_type(t.q);
+    check_type(t.q.first);
     for (at::Tensor* gradient : {&t.dq, &t.dk, &t.dv}) gradient->zero_();
-    const at::Tensor no_dropout = at::zeros({2}, t.q.options().dtype(at::kUInt64));
+    const at::Tensor no_dropout = at::zeros({2}, t.q.first.options().dtype(at::kUInt64));
     for (const FlashCall& call : make_flash_arguments(tasks, shape.window_left).calls) {
-      const PackedCall packed(call, shape.head_dim, t.q.device());
+      const PackedCall packed(call, shape.head_dim, t.q.first.device());
       const auto [dq, dk, dv] = at::_flash_attention_backward(
           packed.pack(t.dout, call.q_rows), packed.pack(t.q, call.q_rows), packed.pack(t.k, call.k_rows),
           packed.pack(t.v, call.k_rows), packed.pack(t.out, call.q_rows),
@@ -138,13 +163,13 @@ class PytorchKernel : public AttentionKernel {
   std::string name() const override { return "pytorch"; }
   bool needs_output() const override { return true; }
 
-  void forward(const AttentionShape& shape, std::span<const KernelTask> tasks, const at::Tensor& q,
-               const at::Tensor& k, const at::Tensor& v, at::Tensor& o, at::Tensor& lse) override {
+  void forward(const AttentionShape& shape, std::span<const KernelTask> tasks, const RowPair& q,
+               const RowPair& k, const RowPair& v, const RowPair& o, const RowPair& lse) override {
     check_window(shape);
     for (const KernelTask& task : tasks) {
       if (task.q_len == 0) continue;
-      at::Tensor o_rows = o.narrow(0, task.o_row, task.q_len).zero_();
-      at::Tensor lse_rows = lse.narrow(0, task.o_row, task.q_len).fill_(kEmpty);
+      at::Tensor o_rows = o.narrow(task.o_row, task.q_len).zero_();
+      at::Tensor lse_rows = lse.narrow(task.o_row, task.q_len).fill_(kEmpty);
       for (const CpuPart& part : cpu_parts(make_flash_arguments(std::span(&task, 1), kNoWindow))) {
         const auto [part_o, part_lse] = at::_scaled_dot_product_flash_attention_for_cpu(
             heads_first(take_rows(q, part.q_rows)), grouped(shape, take_rows(k, part.k_rows)),

@@ -6,11 +6,22 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <limits>
+
 namespace distca {
+namespace {
+
+void fill_rows(at::Tensor& out, const at::Tensor& rows, double value) {
+  if (rows.size(0) > 0 && !out.is_meta()) out.index_fill_(0, rows, value);
+}
+
+}  // namespace
 
 void merge_rows(const MergeTable& table, const Partials& parts, at::Tensor& o, at::Tensor& lse) {
-  gather_rows(o, parts.o, table.first);
-  gather_rows(lse, parts.lse, table.first);
+  fill_rows(o, table.empty_rows, 0);
+  fill_rows(lse, table.empty_rows, -std::numeric_limits<double>::infinity());
+  move_rows(o, table.moved_rows, parts.o, table.moved_parts);
+  move_rows(lse, table.moved_rows, parts.lse, table.moved_parts);
   const int64_t split = table.split_rows.size(0);
   if (split == 0) return;
   const int64_t width = table.split_parts.size(1);
@@ -35,7 +46,8 @@ void merge_rows(const MergeTable& table, const Partials& parts, at::Tensor& o, a
 }
 
 void sum_rows(const MergeTable& table, const RowPair& parts, at::ScalarType sum_dtype, at::Tensor& out) {
-  gather_rows(out, parts, table.first);
+  fill_rows(out, table.empty_rows, 0);
+  move_rows(out, table.moved_rows, parts, table.moved_parts);
   const int64_t split = table.split_rows.size(0);
   if (split == 0) return;
   std::vector<int64_t> shape = out.sizes().vec();

@@ -42,95 +42,187 @@ std::vector<PeerRows> list_peers(const std::vector<const Route*>& routes, Runs r
   return peers;
 }
 
-int64_t rows_of_others(const std::vector<PeerRows>& peers, int32_t rank) {
-  int64_t rows = 0;
-  for (const PeerRows& peer : peers) rows += peer.peer == rank ? 0 : peer.rows;
-  return rows;
+std::vector<const Route*> without_own(std::vector<const Route*> routes) {
+  std::erase_if(routes, [](const Route* route) { return route->home == route->server; });
+  return routes;
 }
 
-// The rank's own route last: its rows stand behind those that travel.
-void move_own_last(std::vector<const Route*>& routes) {
-  std::stable_partition(routes.begin(), routes.end(), [](const Route* r) { return r->home != r->server; });
-}
+/// Half-open run of server rows that a task reads.
+using RowRange = std::pair<int64_t, int64_t>;
 
-// For each home row the places of what servers return of it, as RowTable::returned numbers them.
-std::vector<std::vector<int64_t>> parts_of_home_rows(const RowTable& table,
-                                                     const std::vector<int64_t>& home_index,
-                                                     const std::vector<int64_t>& arrived) {
-  std::vector<PeerRows> by_rank = table.home_peers;
-  std::sort(by_rank.begin(), by_rank.end(), [](const auto& a, const auto& b) { return a.peer < b.peer; });
-  std::vector<std::vector<int64_t>> parts(table.home_rows);
-  for (const PeerRows& peer : by_rank) {
-    for (int64_t i = peer.offset; i < peer.offset + peer.rows; ++i) {
-      const int64_t own = i - table.sent_rows;
-      parts[home_index[i]].push_back(own < 0 ? i : table.sent_rows + 1 + arrived[table.received_rows + own]);
+/// Which server rows have to be copied: those of every task whose rows don't stand in one run where they are,
+/// and of every task that shares any with such a task.
+std::vector<bool> rows_to_copy(const std::vector<int64_t>& place, int64_t home_rows,
+                               const std::vector<RowRange>& tasks) {
+  const auto rows = static_cast<int64_t>(place.size());
+  std::vector<int64_t> breaks(place.size() + 1, 0);  // before each row
+  for (int64_t row = 1; row < rows; ++row) {
+    const bool together = place[row] == place[row - 1] + 1 && place[row] != home_rows;
+    breaks[row] = breaks[row - 1] + (together ? 0 : 1);
+  }
+  std::vector<bool> copy(place.size(), false);
+  std::vector<bool> whole(tasks.size(), false);
+  for (bool more = true; more;) {
+    more = false;
+    std::vector<int64_t> copied_before(place.size() + 1, 0);
+    for (int64_t row = 0; row < rows; ++row)
+      copied_before[row + 1] = copied_before[row] + (copy[row] ? 1 : 0);
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      const auto [begin, end] = tasks[i];
+      if (whole[i] || begin >= end) continue;
+      if (breaks[end - 1] == breaks[begin] && copied_before[end] == copied_before[begin]) continue;
+      std::fill(copy.begin() + begin, copy.begin() + end, true);
+      whole[i] = more = true;
     }
   }
+  return copy;
+}
+
+/// A row table, and where each server row stands in it.
+struct PlacedRows {
+  RowTable table;
+  std::vector<int64_t> place;
+};
+
+void copy_rows(PlacedRows& rows, const std::vector<bool>& copy, at::Device device) {
+  RowTable& table = rows.table;
+  std::vector<int64_t> copied, home_back, home_copies, arrived_back, arrived_copies;
+  for (size_t row = 0; row < copy.size(); ++row) {
+    if (!copy[row]) continue;
+    const int64_t from = rows.place[row], to = table.arrived_rows + static_cast<int64_t>(copied.size());
+    const bool own = from < table.home_rows;
+    (own ? home_back : arrived_back).push_back(own ? from : from - table.home_rows);
+    (own ? home_copies : arrived_copies).push_back(to);
+    copied.push_back(from);
+    table.copied_server_rows.push_back(static_cast<int64_t>(row));
+    rows.place[row] = table.home_rows + to;
+  }
+  table.copied_rows = static_cast<int64_t>(copied.size());
+  table.copied = index_tensor(copied, device);
+  table.home_back = index_tensor(home_back, device);
+  table.home_copies = index_tensor(home_copies, device);
+  table.arrived_back = index_tensor(arrived_back, device);
+  table.arrived_copies = index_tensor(arrived_copies, device);
+}
+
+/// For each home row the places of what servers return of it, as RowTable::returned numbers them.
+std::vector<std::vector<int64_t>> parts_of_home_rows(const RowTable& table, const std::vector<int64_t>& sent,
+                                                     const std::vector<bool>& served_here, int32_t rank) {
+  std::vector<std::vector<int64_t>> parts(table.home_rows);
+  const auto add_own = [&] {
+    for (int64_t row = 0; row < table.home_rows; ++row)
+      if (served_here[row]) parts[row].push_back(table.sent_rows + 1 + row);
+  };
+  bool own_added = false;
+  for (const PeerRows& peer : table.home_peers) {
+    if (peer.peer > rank && !std::exchange(own_added, true)) add_own();
+    for (int64_t i = peer.offset; i < peer.offset + peer.rows; ++i) parts[sent[i]].push_back(i);
+  }
+  if (!own_added) add_own();
   return parts;
 }
 
-RowTable make_row_table(std::vector<const Route*> from, std::vector<const Route*> to, Runs runs, int32_t rank,
-                        int64_t home_rows, int64_t server_rows, at::Device device) {
-  move_own_last(from);
-  move_own_last(to);
-  RowTable table;
+PlacedRows make_row_table(const std::vector<const Route*>& from, const std::vector<const Route*>& to,
+                          Runs runs, int32_t rank, int64_t home_rows, int64_t server_rows,
+                          const std::vector<RowRange>& tasks, at::Device device) {
+  PlacedRows out;
+  RowTable& table = out.table;
   table.home_rows = home_rows;
   table.server_rows = server_rows;
-  table.home_peers = list_peers(from, runs, &Route::server);
-  table.server_peers = list_peers(to, runs, &Route::home);
-  table.sent_rows = rows_of_others(table.home_peers, rank);
-  table.received_rows = rows_of_others(table.server_peers, rank);
-  const std::vector<int64_t> home_index = list_rows(from, runs, &RowRun::home_row);
-  for (const int64_t row : home_index) {
-    DISTCA_CHECK(0 <= row && row < home_rows, "the plan sends row {} of rank {}, which holds {}", row, rank,
-                 home_rows);
-  }
-  table.home_index = index_tensor(home_index, device);
-  const std::vector<int64_t> arrived = list_rows(to, runs, &RowRun::server_row);
-  std::vector<int64_t> arrange(server_rows, -1);
-  for (size_t i = 0; i < arrived.size(); ++i) {
-    const int64_t row = arrived[i];
-    DISTCA_CHECK(0 <= row && row < server_rows && arrange[row] < 0,
+  const std::vector<const Route*> sending = without_own(from), receiving = without_own(to);
+  table.home_peers = list_peers(sending, runs, &Route::server);
+  table.server_peers = list_peers(receiving, runs, &Route::home);
+  const std::vector<int64_t> sent = list_rows(sending, runs, &RowRun::home_row);
+  const std::vector<int64_t> arrived = list_rows(receiving, runs, &RowRun::server_row);
+  table.sent_rows = static_cast<int64_t>(sent.size());
+  table.arrived_rows = static_cast<int64_t>(arrived.size());
+
+  out.place.assign(server_rows, -1);
+  const auto put = [&](int64_t row, int64_t place) {
+    DISTCA_CHECK(0 <= row && row < server_rows && out.place[row] < 0,
                  "the plan puts two rows, or none of its {}, into row {} of server {}", server_rows, row,
                  rank);
-    arrange[row] = static_cast<int64_t>(i);
+    out.place[row] = place;
+  };
+  for (size_t i = 0; i < arrived.size(); ++i) put(arrived[i], home_rows + static_cast<int64_t>(i));
+  std::vector<bool> served_here(home_rows, false);
+  const auto check_home = [&](int64_t row) {
+    DISTCA_CHECK(0 <= row && row < home_rows, "the plan sends row {} of rank {}, which holds {}", row, rank,
+                 home_rows);
+  };
+  for (const int64_t row : sent) check_home(row);
+  for (const Route* route : to) {
+    if (route->home != rank) continue;
+    for (const RowRun& run : route->*runs) {
+      for (int64_t i = 0; i < run.count; ++i) {
+        check_home(run.home_row + i);
+        put(run.server_row + i, run.home_row + i);
+        served_here[run.home_row + i] = true;
+      }
+    }
   }
-  DISTCA_CHECK(static_cast<int64_t>(arrived.size()) == server_rows, "{} of {} rows of server {} arrive",
-               arrived.size(), server_rows, rank);
-  for (int64_t& source : arrange) {
-    const int64_t own = source - table.received_rows;
-    if (own >= 0) source = table.received_rows + home_index[static_cast<size_t>(table.sent_rows + own)];
+  DISTCA_CHECK(std::find(out.place.begin(), out.place.end(), -1) == out.place.end(),
+               "not all of {} rows of server {} arrive", server_rows, rank);
+  table.sent = index_tensor(sent, device);
+  copy_rows(out, rows_to_copy(out.place, home_rows, tasks), device);
+  table.returned = make_merge_table(parts_of_home_rows(table, sent, served_here, rank), table.sent_rows,
+                                    table.sent_rows + 1, device);
+  return out;
+}
+
+/// Gives each task its output rows, and says where results of tasks that share query rows merge.
+void place_outputs(RankTables& tables, at::Device device) {
+  const int64_t rows = tables.q.rows(), home = tables.home_rows;
+  std::vector<std::vector<int64_t>> parts(rows);
+  std::vector<bool> shares(rows, false);
+  bool any = false;
+  tables.o_rows = rows;
+  for (KernelTask& task : tables.tasks) {
+    const auto at = parts.begin() + task.q_row;
+    const bool first = std::all_of(at, at + task.q_len, [](const auto& own) { return own.empty(); });
+    task.o_row = first ? task.q_row : tables.o_rows;
+    if (!first) tables.o_rows += task.q_len;
+    for (int64_t i = 0; i < task.q_len; ++i) {
+      parts[task.q_row + i].push_back(task.o_row + i);
+      shares[task.q_row + i] = shares[task.q_row + i] || !first;
+    }
+    any = any || !first;
   }
-  table.server_source = index_tensor(arrange, device);
-  table.arrived_index = index_tensor(arrived, device);
-  table.returned =
-      make_merge_table(home_rows, table.sent_rows, parts_of_home_rows(table, home_index, arrived), device);
-  return table;
+  const int64_t empty = tables.o_rows++;
+  // A row that nobody shares is in place, or holds nothing that anyone reads.
+  for (int64_t row = 0; row < rows; ++row)
+    if (!shares[row]) parts[row] = {row};
+  if (!any) parts.clear();
+  const auto middle = parts.begin() + (any ? home : 0);
+  tables.merge_home = make_merge_table({parts.begin(), middle}, empty, 0, device);
+  tables.merge_rest = make_merge_table({middle, parts.end()}, empty, home, device);
 }
 
 }  // namespace
 
-MergeTable make_merge_table(int64_t rows, int64_t empty,
-                            const std::vector<std::vector<int64_t>>& parts_of_rows, at::Device device) {
-  MergeTable table;
-  table.rows = rows;
-  table.empty = empty;
-  table.identity = rows == empty;
-  std::vector<int64_t> first(rows, empty), split_rows, split_parts;
+MergeTable make_merge_table(const std::vector<std::vector<int64_t>>& parts_of_rows, int64_t empty,
+                            int64_t in_place, at::Device device) {
+  std::vector<int64_t> empty_rows, moved_rows, moved_parts, split_rows, split_parts;
   size_t most = 0;
+  const auto rows = static_cast<int64_t>(parts_of_rows.size());
   for (int64_t row = 0; row < rows; ++row) {
-    const auto& own = parts_of_rows[row];
-    if (!own.empty()) first[row] = own[0];
-    table.identity = table.identity && own.size() == 1 && own[0] == row;
-    if (own.size() > 1) split_rows.push_back(row);
+    const std::vector<int64_t>& own = parts_of_rows[row];
     most = std::max(most, own.size());
+    if (own.empty()) empty_rows.push_back(row);
+    if (own.size() > 1) split_rows.push_back(row);
+    if (own.size() != 1 || own[0] == in_place + row) continue;
+    moved_rows.push_back(row);
+    moved_parts.push_back(own[0]);
   }
   for (const int64_t row : split_rows) {
-    const auto& own = parts_of_rows[row];
+    const std::vector<int64_t>& own = parts_of_rows[row];
     split_parts.insert(split_parts.end(), own.begin(), own.end());
     split_parts.insert(split_parts.end(), most - own.size(), empty);
   }
-  table.first = index_tensor(first, device);
+  MergeTable table;
+  table.empty_rows = index_tensor(empty_rows, device);
+  table.moved_rows = index_tensor(moved_rows, device);
+  table.moved_parts = index_tensor(moved_parts, device);
   table.split_rows = index_tensor(split_rows, device);
   const int64_t width = split_rows.empty() ? 0 : static_cast<int64_t>(most);
   table.split_parts = index_tensor(split_parts, device).view({table.split_rows.size(0), width});
@@ -150,27 +242,37 @@ RankTables make_rank_tables(const Plan& plan, const Exchange& exchange, uint64_t
   std::vector<const Route*> from;
   for (const Route& route : exchange.from_home(rank)) from.push_back(&route);
   const std::vector<const Route*> to = exchange.to_server(rank);
-  tables.q = make_row_table(from, to, &Route::q, rank, tables.home_rows, server.q_rows, device);
-  tables.kv = make_row_table(from, to, &Route::kv, rank, tables.home_rows, server.kv_rows, device);
-  tables.o_rows = server.o_rows;
-  std::vector<std::vector<int64_t>> parts(server.q_rows);
+  std::vector<RowRange> q_tasks, kv_tasks;
   for (const RowTask& task : server.tasks) {
-    tables.tasks.push_back(
-        {task.q_row, task.q_len, task.q_pos, task.kv_row, task.kv_len, task.kv_pos, task.o_row});
-    for (int64_t i = 0; i < task.q_len; ++i) parts[task.q_row + i].push_back(task.o_row + i);
+    q_tasks.push_back({task.q_row, task.q_row + task.q_len});
+    kv_tasks.push_back({task.kv_row, task.kv_row + task.kv_len});
   }
-  tables.server_merge = make_merge_table(server.q_rows, server.o_rows, parts, device);
+  PlacedRows q = make_row_table(from, to, &Route::q, rank, tables.home_rows, server.q_rows, q_tasks, device);
+  PlacedRows kv =
+      make_row_table(from, to, &Route::kv, rank, tables.home_rows, server.kv_rows, kv_tasks, device);
+  const auto placed = [](const PlacedRows& rows, int64_t row, int64_t count) {
+    return count == 0 ? 0 : rows.place[row];
+  };
+  for (const RowTask& task : server.tasks) {
+    tables.tasks.push_back({placed(q, task.q_row, task.q_len), task.q_len, task.q_pos,
+                            placed(kv, task.kv_row, task.kv_len), task.kv_len, task.kv_pos, 0});
+  }
+  tables.q = std::move(q.table);
+  tables.kv = std::move(kv.table);
+  place_outputs(tables, device);
   return tables;
 }
 
 RankTables on_device(const RankTables& tables, at::Device device) {
   RankTables out = tables;
   for (RowTable* table : {&out.q, &out.kv}) {
-    for (at::Tensor* index : {&table->home_index, &table->server_source, &table->arrived_index})
+    for (at::Tensor* index : {&table->sent, &table->copied, &table->home_back, &table->home_copies,
+                              &table->arrived_back, &table->arrived_copies})
       *index = index->to(device);
   }
-  for (MergeTable* merge : {&out.server_merge, &out.q.returned, &out.kv.returned}) {
-    for (at::Tensor* index : {&merge->first, &merge->split_rows, &merge->split_parts})
+  for (MergeTable* merge : {&out.merge_home, &out.merge_rest, &out.q.returned, &out.kv.returned}) {
+    for (at::Tensor* index : {&merge->empty_rows, &merge->moved_rows, &merge->moved_parts, &merge->split_rows,
+                              &merge->split_parts})
       *index = index->to(device);
   }
   return out;

@@ -19,35 +19,42 @@ struct PeerRows {
   int64_t offset = 0, rows = 0;
 };
 
-/// Which partial rows make up each merged row. Row `empty` of the partials stands for none.
+/// Which partial rows make up each merged row. Rows that are already where they belong are in none of the
+/// lists. Row `empty` of the parts stands for none.
 struct MergeTable {
-  int64_t rows = 0, empty = 0;
-  bool identity = false;   // row i is part i: nothing to do
-  at::Tensor first;        // (rows): the first part of each row, or `empty` where it has none
-  at::Tensor split_rows;   // (S): rows of more than one part
-  at::Tensor split_parts;  // (S, K): their parts in order, padded with `empty`
+  at::Tensor empty_rows;               // (E): rows of no part
+  at::Tensor moved_rows, moved_parts;  // (M): rows of one part, and which
+  at::Tensor split_rows,
+      split_parts;  // (S), (S, K): rows of several, and which in order, padded with `empty`
 };
 
-/// How rows of one kind (queries, or keys and values) go from their homes to servers and back. Buffers of
-/// rows under way hold the rows of other ranks by peer, then this rank's own, which never leave it.
+/// Row i has the parts parts_of_rows[i]; part in_place + i is that row itself.
+MergeTable make_merge_table(const std::vector<std::vector<int64_t>>& parts_of_rows, int64_t empty,
+                            int64_t in_place, at::Device device);
+
+/// How rows of one kind (queries, or keys and values) go from their homes to servers and back. What tasks
+/// read on a server are rows numbered through three runs: the rows that this rank is home to, in place; those
+/// that arrived from others, by peer; copies of some of both, for tasks whose rows don't stand in one run
+/// otherwise. The last two are the *rest*, in one buffer.
 struct RowTable {
-  int64_t home_rows = 0, server_rows = 0;
-  std::vector<PeerRows> home_peers;    // this rank as home: rows each server gets from it, itself last
-  std::vector<PeerRows> server_peers;  // this rank as server: rows it gets from each home, itself last
-  int64_t sent_rows = 0;               // as home, to other ranks; own rows follow them
-  int64_t received_rows = 0;           // as server, from other ranks; own rows follow them
-  at::Tensor home_index;               // (rows served by anyone): the home row of each
-  at::Tensor server_source;            // (server_rows): among the arrived rows of others, then all home rows
-  at::Tensor arrived_index;            // (arrived rows, own ones last): the server row of each
-  /// Home rows out of what servers return: rows of others by peer, then row `empty`, then all server rows of
-  /// this rank. A row's parts are in the order of their servers' ranks.
+  int64_t home_rows = 0;
+  std::vector<PeerRows> home_peers;    // this rank as home: rows each other server gets from it
+  std::vector<PeerRows> server_peers;  // this rank as server: rows it gets from each other home
+  int64_t sent_rows = 0, arrived_rows = 0, copied_rows = 0;
+  int64_t server_rows = 0;  // distinct rows that tasks read here, as Exchange numbers them
+  at::Tensor sent;          // (sent_rows): the home row of each
+  at::Tensor copied;        // (copied_rows): the home or arrived row that each is a copy of
+  /// Results of copies belong where they were copied from: (·) home rows and rows of the rest, and the rows
+  /// of the rest that they come from.
+  at::Tensor home_back, home_copies, arrived_back, arrived_copies;
+  std::vector<int64_t> copied_server_rows;  // as Exchange numbers them; ascending
+  /// Home rows out of what servers return: rows of others as they were sent, then row `empty`, then the home
+  /// rows of this rank. A row's parts are in the order of their servers' ranks.
   MergeTable returned;
 
-  int64_t served_rows() const { return home_index.defined() ? home_index.size(0) : 0; }
+  int64_t rest_rows() const { return arrived_rows + copied_rows; }
+  int64_t rows() const { return home_rows + rest_rows(); }
 };
-
-MergeTable make_merge_table(int64_t rows, int64_t empty,
-                            const std::vector<std::vector<int64_t>>& parts_of_rows, at::Device device);
 
 struct RankTables {
   int32_t rank = 0, ranks = 0;
@@ -55,8 +62,11 @@ struct RankTables {
   int64_t home_rows = 0;  // rows of this rank's token buffers, padding included; 0 for a dedicated server
   RowTable q, kv;
   std::vector<KernelTask> tasks;
-  int64_t o_rows = 0;       // output rows of the tasks
-  MergeTable server_merge;  // outputs of tasks that share query rows here
+  /// Output rows of the tasks: as many as query rows, numbered like them, then those of tasks that share
+  /// query rows with an earlier one, then one that is empty.
+  int64_t o_rows = 0;
+  MergeTable merge_home,
+      merge_rest;  // where tasks share query rows; rows of the latter count from the rest's
 };
 
 /// `digest` is plan.digest(), handed in because every rank thread would compute the same. `home_rows` is what

@@ -10,22 +10,56 @@
 
 namespace distca {
 
+namespace {
+
+at::Tensor joined(const RowPair& rows) {
+  return rows.second.defined() ? at::cat({rows.first, rows.second}, 0) : rows.first;
+}
+
+/// The memory of contiguous rows on the CPU.
+RowSources sources_of(const RowPair& rows) {
+  DISTCA_CHECK(rows.first.is_contiguous() && (!rows.second.defined() || rows.second.is_contiguous()),
+               "rows of tensors that aren't contiguous can't be gathered");
+  return {rows.first.data_ptr(), rows.first.size(0),
+          rows.second.defined() ? rows.second.data_ptr() : nullptr};
+}
+
+int64_t row_bytes(const at::Tensor& rows) {
+  return static_cast<int64_t>(rows.nbytes()) / rows.size(0);
+}
+
+}  // namespace
+
+at::Tensor RowPair::narrow(int64_t begin, int64_t count) const {
+  const int64_t before = first.size(0);
+  if (begin + count <= before) return first.narrow(0, begin, count);
+  DISTCA_CHECK(begin >= before && second.defined(), "rows {} to {} stand in two tensors, the first of {}",
+               begin, begin + count, before);
+  return second.narrow(0, begin - before, count);
+}
+
+// On the meta device tensors have no memory: only what is allocated counts there.
 void gather_rows(const at::Tensor& out, const RowPair& rows, const at::Tensor& index) {
-  // On the meta device tensors have no memory: only what is allocated counts there.
   if (out.size(0) == 0 || out.is_meta()) return;
   at::Tensor to = out;
   if (!out.is_cpu()) {
-    const at::Tensor all = rows.second.defined() ? at::cat({rows.first, rows.second}, 0) : rows.first;
-    at::index_select_out(to, all, 0, index);
+    at::index_select_out(to, joined(rows), 0, index);
     return;
   }
-  DISTCA_CHECK(out.is_contiguous() && rows.first.is_contiguous() && index.is_contiguous() &&
-                   (!rows.second.defined() || rows.second.is_contiguous()),
-               "rows of tensors that aren't contiguous can't be gathered");
-  const RowSources sources = {rows.first.data_ptr(), rows.first.size(0),
-                              rows.second.defined() ? rows.second.data_ptr() : nullptr};
-  copy_rows(to.data_ptr(), sources, index.data_ptr<int64_t>(), out.size(0),
-            static_cast<int64_t>(out.nbytes()) / out.size(0));
+  DISTCA_CHECK(out.is_contiguous() && index.is_contiguous(), "rows are gathered into a contiguous tensor");
+  copy_rows(to.data_ptr(), sources_of(rows), index.data_ptr<int64_t>(), out.size(0), row_bytes(out));
+}
+
+void move_rows(const at::Tensor& out, const at::Tensor& to, const RowPair& rows, const at::Tensor& from) {
+  if (to.size(0) == 0 || out.is_meta()) return;
+  if (!out.is_cpu()) {
+    at::Tensor target = out;
+    target.index_copy_(0, to, joined(rows).index_select(0, from));
+    return;
+  }
+  DISTCA_CHECK(out.is_contiguous(), "rows are moved into a contiguous tensor");
+  move_rows(out.data_ptr(), to.data_ptr<int64_t>(), sources_of(rows), from.data_ptr<int64_t>(), to.size(0),
+            row_bytes(out));
 }
 
 at::Tensor row_dots(const at::Tensor& a, const at::Tensor& b, at::ScalarType dtype) {

@@ -24,11 +24,10 @@ int64_t row_bytes(const at::Tensor& x) {
   return bytes;
 }
 
-std::vector<PeerBytes> in_bytes(const std::vector<PeerRows>& peers, int32_t own_rank, int64_t row_bytes) {
+std::vector<PeerBytes> in_bytes(const std::vector<PeerRows>& peers, int64_t row_bytes) {
   std::vector<PeerBytes> out;
-  for (const PeerRows& peer : peers) {
-    if (peer.peer != own_rank) out.push_back({peer.peer, peer.offset * row_bytes, peer.rows * row_bytes});
-  }
+  for (const PeerRows& peer : peers)
+    out.push_back({peer.peer, peer.offset * row_bytes, peer.rows * row_bytes});
   return out;
 }
 
@@ -73,9 +72,8 @@ void SignalRows::remember(const std::string& kind, const at::Tensor& rows) {
   take(kind, rows, rows.size(0)).copy_(rows);
 }
 
-Shipment::Shipment(const RankTables& tables, BufferPool& pool, AttentionStats& stats, SpanLog* spans,
-                   SignalRows* signal)
-    : tables_(tables), pool_(pool), stats_(stats), spans_(spans), signal_(signal) {}
+Shipment::Shipment(BufferPool& pool, AttentionStats& stats, SpanLog* spans, SignalRows* signal)
+    : pool_(pool), stats_(stats), spans_(spans), signal_(signal) {}
 
 at::Tensor Shipment::take_in(const std::string& kind, const at::Tensor& x, int64_t rows) {
   return sends_rows() ? pool_.take(with_rows(x, rows), x.scalar_type(), x.device())
@@ -97,12 +95,12 @@ void Shipment::to_servers(const RowTable& table, const at::Tensor& x, const std:
   Item item;
   item.kind = kind;
   item.out = pool_.take(with_rows(x, table.sent_rows), x.scalar_type(), x.device());
-  item.in = take_in(kind, x, table.received_rows);
-  gather_rows(item.out, {x, {}}, table.home_index.narrow(0, 0, table.sent_rows));
+  item.in = take_in(kind, x, table.rest_rows());
+  gather_rows(item.out, x, table.sent);
   item.home = x;
-  item.source = &table.server_source;
-  add(std::move(item), table.sent_rows * bytes, in_bytes(table.home_peers, tables_.rank, bytes),
-      in_bytes(table.server_peers, tables_.rank, bytes));
+  item.table = &table;
+  add(std::move(item), table.sent_rows * bytes, in_bytes(table.home_peers, bytes),
+      in_bytes(table.server_peers, bytes));
 }
 
 void Shipment::to_homes(const RowTable& table, const at::Tensor& x, const std::string& kind) {
@@ -110,11 +108,10 @@ void Shipment::to_homes(const RowTable& table, const at::Tensor& x, const std::s
   const int64_t bytes = row_bytes(x);
   Item item;
   item.kind = kind;
-  item.out = pool_.take(with_rows(x, table.received_rows), x.scalar_type(), x.device());
+  item.out = x;
   item.in = take_in(kind, x, table.sent_rows + 1);
-  gather_rows(item.out, {x, {}}, table.arrived_index.narrow(0, 0, table.received_rows));
-  add(std::move(item), table.received_rows * bytes, in_bytes(table.server_peers, tables_.rank, bytes),
-      in_bytes(table.home_peers, tables_.rank, bytes));
+  add(std::move(item), table.arrived_rows * bytes, in_bytes(table.server_peers, bytes),
+      in_bytes(table.home_peers, bytes));
 }
 
 /// One byte to and from every peer that would send or get rows.
@@ -163,14 +160,12 @@ std::vector<at::Tensor> Shipment::finish() {
   std::vector<at::Tensor> arrived;
   for (Item& item : items_) {
     if (signal_ != nullptr && signal_->sends_rows) signal_->remember(item.kind, item.in);
-    if (item.source == nullptr) {
-      arrived.push_back(std::move(item.in));
-      continue;
+    if (item.table != nullptr) {
+      const int64_t rows = item.table->arrived_rows;
+      gather_rows(item.in.narrow(0, rows, item.table->copied_rows), {item.home, item.in.narrow(0, 0, rows)},
+                  item.table->copied);
     }
-    at::Tensor ordered =
-        pool_.take(with_rows(item.in, item.source->size(0)), item.in.scalar_type(), item.in.device());
-    gather_rows(ordered, {item.in, item.home}, *item.source);
-    arrived.push_back(std::move(ordered));
+    arrived.push_back(std::move(item.in));
   }
   items_.clear();
   return arrived;

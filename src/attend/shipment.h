@@ -47,25 +47,24 @@ struct SignalRows {
 class Shipment {
  public:
   /// `spans` and `signal` may be null.
-  Shipment(const RankTables& tables, BufferPool& pool, AttentionStats& stats, SpanLog* spans = nullptr,
-           SignalRows* signal = nullptr);
+  Shipment(BufferPool& pool, AttentionStats& stats, SpanLog* spans = nullptr, SignalRows* signal = nullptr);
 
   /// Home rows of `x` (home_rows, …) to their servers. `x` is contiguous, and stays as it is until finish().
   void to_servers(const RowTable& table, const at::Tensor& x, const std::string& kind);
-  /// Server rows of `x` (server_rows, …) to their homes elsewhere.
+  /// Results of the rest of a server's rows, `x` (at least rest_rows, …), to their homes; x is as above.
   void to_homes(const RowTable& table, const at::Tensor& x, const std::string& kind);
 
   void start(Fabric& fabric, const char* what, const std::string& name);
-  /// Waits, and returns one tensor for each that was added: rows for servers, this rank's own among them, in
-  /// server order; rows for homes from other servers, by peer, and one more that isn't initialised, where
-  /// RowTable::returned has its empty part.
+  /// Waits, and returns one tensor for each that was added: on a server the rest of its rows, which arrived
+  /// or are copies; at home the rows from other servers as they were sent, and one more that isn't
+  /// initialised, where RowTable::returned has its empty part.
   std::vector<at::Tensor> finish();
 
  private:
   struct Item {
     at::Tensor out, in;
-    at::Tensor home;                     // of rows on their way to servers
-    const at::Tensor* source = nullptr;  // of these
+    at::Tensor home;                  // of rows on their way to servers
+    const RowTable* table = nullptr;  // of these
     std::string kind;
   };
 
@@ -74,7 +73,6 @@ class Shipment {
   bool sends_rows() const { return signal_ == nullptr || signal_->sends_rows; }
   void signal_instead(int32_t ranks);
 
-  const RankTables& tables_;
   BufferPool& pool_;
   AttentionStats& stats_;
   std::vector<Item> items_;

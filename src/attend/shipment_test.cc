@@ -102,7 +102,7 @@ TEST(Shipment, SpansTellWhatARankDidWhen) {
       attends += span.kind == WorkKind::kAttention;
       wait += span.kind == WorkKind::kWait ? span.end - span.begin : 0;
     }
-    EXPECT_EQ(attends, 2);
+    EXPECT_EQ(attends, 3);  // forward, δ, backward
     EXPECT_EQ(bytes, runtime.stats.total_bytes() - bytes_before);
     EXPECT_NEAR(wait, runtime.stats.wait_s - wait_before, 1e-12);
   });

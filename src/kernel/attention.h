@@ -61,27 +61,43 @@ struct AttentionShape {
   void check() const;
 };
 
+/// Rows of a tensor that may stand in two buffers, numbered through: so that what came from elsewhere needn't
+/// be copied beside what was here. The rows of a task stand in one of them.
+template <typename T>
+struct TensorRows {
+  T* first = nullptr;
+  T* second = nullptr;
+  int64_t first_rows = INT64_MAX;
+
+  TensorRows() = default;
+  TensorRows(T* all) : first(all) {}  // NOLINT: one buffer is the usual case
+  TensorRows(T* first, int64_t first_rows, T* second)
+      : first(first), second(second), first_rows(first_rows) {}
+
+  /// Where a row of so many elements begins.
+  T* row(int64_t row, int64_t elements) const {
+    return row < first_rows ? first + row * elements : second + (row - first_rows) * elements;
+  }
+};
+
 template <typename T>
 struct AttentionForward {
   AttentionShape shape;
   std::span<const KernelTask> tasks;  // output rows of different tasks don't overlap; query rows may
-  const T* q = nullptr;               // (·, heads, head_dim)
-  const T* k = nullptr;               // (·, kv_heads, head_dim)
-  const T* v = nullptr;
-  T* o = nullptr;                 // (·, heads, head_dim); rows of no task are left alone
-  Accumulator<T>* lse = nullptr;  // (·, heads); −inf and o = 0 where a row sees no key
+  TensorRows<const T> q;              // (·, heads, head_dim)
+  TensorRows<const T> k, v;           // (·, kv_heads, head_dim)
+  TensorRows<T> o;                    // (·, heads, head_dim); rows of no task are left alone
+  TensorRows<Accumulator<T>> lse;     // (·, heads); −inf and o = 0 where a row sees no key
 };
 
 template <typename T>
 struct AttentionBackward {
   AttentionShape shape;
   std::span<const KernelTask> tasks;  // o_row is not read: all of the below go by q_row
-  const T* q = nullptr;
-  const T* k = nullptr;
-  const T* v = nullptr;
-  const T* dout = nullptr;                // (q_rows, heads, head_dim)
-  const Accumulator<T>* lse = nullptr;    // (q_rows, heads), merged over all keys of the row
-  const Accumulator<T>* delta = nullptr;  // (q_rows, heads), Σ dO·O with the merged O
+  TensorRows<const T> q, k, v;
+  TensorRows<const T> dout;                // (q_rows, heads, head_dim)
+  TensorRows<const Accumulator<T>> lse;    // (q_rows, heads), merged over all keys of the row
+  TensorRows<const Accumulator<T>> delta;  // (q_rows, heads), Σ dO·O with the merged O
   int64_t q_rows = 0, kv_rows = 0;
   Accumulator<T>* dq =
       nullptr;  // (q_rows, heads, head_dim): all rows are written, summed over tasks in their order

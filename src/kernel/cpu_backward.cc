@@ -98,11 +98,23 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
   const AttentionBackward<T>& args;
   Sums<E>*dq, *dk, *dv;
   BackwardBuffers<E> buffers;
+  const T *q, *k, *v, *dout;  // of the task, from its first row on
+  const E *lse, *delta;
   Rows<E> keys_of_block, values_of_block;
   bool fresh_queries = false;
 
   BackwardTile(const AttentionBackward<T>& args, const LaneTile& tile, Sums<E>* dq, Sums<E>* dk, Sums<E>* dv)
-      : Base(args.shape, args.tasks[tile.task], tile), args(args), dq(dq), dk(dk), dv(dv) {
+      : Base(args.shape, args.tasks[tile.task], tile),
+        args(args),
+        dq(dq),
+        dk(dk),
+        dv(dv),
+        q(args.q.row(task.q_row, args.shape.heads * dim)),
+        k(args.k.row(task.kv_row, args.shape.kv_heads * dim)),
+        v(args.v.row(task.kv_row, args.shape.kv_heads * dim)),
+        dout(args.dout.row(task.q_row, args.shape.heads * dim)),
+        lse(args.lse.row(task.q_row, args.shape.heads)),
+        delta(args.delta.row(task.q_row, args.shape.heads)) {
     buffers = Arena::of_thread().place([this](Arena& arena) {
       BackwardBuffers<E> b;
       for (E** panel : {&b.q_strips, &b.dout_strips, &b.dq_strips, &b.q_slices, &b.dout_slices}) {
@@ -147,22 +159,21 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
   HWY_NOINLINE void load_lanes() {
     for (int64_t c = 0; c < wide;) {
       const int64_t width = slice_vectors<E>((wide - c) / kLanes) * kLanes, filled = std::min(width, dim - c);
-      E *q = buffers.q_slices + c * padded_lanes, *dout = buffers.dout_slices + c * padded_lanes;
-      for (int64_t lane = 0; lane < lanes; ++lane, q += width, dout += width) {
-        const int64_t at = row_of_lane(task.q_row, lane) * dim + c;
-        copy_row(args.q + at, filled, width, static_cast<E>(args.shape.scale), q);
-        copy_row(args.dout + at, filled, width, E(1), dout);
+      E *q_to = buffers.q_slices + c * padded_lanes, *dout_to = buffers.dout_slices + c * padded_lanes;
+      for (int64_t lane = 0; lane < lanes; ++lane, q_to += width, dout_to += width) {
+        const int64_t at = row_of_lane(lane) * dim + c;
+        copy_row(q + at, filled, width, static_cast<E>(args.shape.scale), q_to);
+        copy_row(dout + at, filled, width, E(1), dout_to);
       }
-      zero_row((padded_lanes - lanes) * width, q);
-      zero_row((padded_lanes - lanes) * width, dout);
+      zero_row((padded_lanes - lanes) * width, q_to);
+      zero_row((padded_lanes - lanes) * width, dout_to);
       c += width;
     }
     for (int64_t lane = 0; lane < padded_lanes; ++lane) {
-      const E lse =
-          lane < lanes ? args.lse[row_of_lane(task.q_row, lane)] : std::numeric_limits<E>::infinity();
+      const E of_row = lane < lanes ? lse[row_of_lane(lane)] : std::numeric_limits<E>::infinity();
       buffers.lse[lane] =
-          std::isinf(lse) ? std::numeric_limits<E>::infinity() : lse * static_cast<E>(M_LOG2E);
-      buffers.delta[lane] = lane < lanes ? args.delta[row_of_lane(task.q_row, lane)] : E(0);
+          std::isinf(of_row) ? std::numeric_limits<E>::infinity() : of_row * static_cast<E>(M_LOG2E);
+      buffers.delta[lane] = lane < lanes ? delta[row_of_lane(lane)] : E(0);
     }
   }
 
@@ -185,12 +196,12 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
 
   HWY_NOINLINE void load_keys() {
     const int64_t stride = args.shape.kv_heads * dim, padded = round_up(block_keys, kRows);
-    const int64_t at = (task.kv_row + block) * stride + kv_head * dim;
+    const int64_t at = block * stride + kv_head * dim;
     keys_of_block =
-        pack_rows(args.k + at, stride, block_keys, padded, dim, wide, lanes <= kLanesInPlace, buffers.k);
+        pack_rows(k + at, stride, block_keys, padded, dim, wide, lanes <= kLanesInPlace, buffers.k);
     values_of_block =
-        pack_rows(args.v + at, stride, block_keys, padded, dim, wide, lanes <= kLanesInPlace, buffers.v);
-    pack_columns<kRows>(args.k + at, stride, block_keys, kBlockKeys, dim, buffers.k_columns);
+        pack_rows(v + at, stride, block_keys, padded, dim, wide, lanes <= kLanesInPlace, buffers.v);
+    pack_columns<kRows>(k + at, stride, block_keys, kBlockKeys, dim, buffers.k_columns);
   }
 
   HWY_NOINLINE void differentiate(int64_t lane, int vectors) {

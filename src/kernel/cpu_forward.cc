@@ -53,12 +53,22 @@ struct ForwardTile : TileLanes<Accumulator<T>> {
   const AttentionForward<T>& args;
   const LaneTile* next;  // that this thread computes after this one; null after the last
   ForwardBuffers<E> buffers;
+  const T *q, *k, *v;  // of the task, from its first row on
+  T* o;
+  E* lse;
   Rows<E> keys_of_block;
   bool last_block = false;
   Ahead ahead;
 
   ForwardTile(const AttentionForward<T>& args, const LaneTile& tile, const LaneTile* next)
-      : Base(args.shape, args.tasks[tile.task], tile), args(args), next(next) {
+      : Base(args.shape, args.tasks[tile.task], tile),
+        args(args),
+        next(next),
+        q(args.q.row(task.q_row, args.shape.heads * dim)),
+        k(args.k.row(task.kv_row, args.shape.kv_heads * dim)),
+        v(args.v.row(task.kv_row, args.shape.kv_heads * dim)),
+        o(args.o.row(task.o_row, args.shape.heads * dim)),
+        lse(args.lse.row(task.o_row, args.shape.heads)) {
     buffers = Arena::of_thread().place([this](Arena& arena) {
       ForwardBuffers<E> b;
       b.q = arena.take<E>(padded_lanes * wide);
@@ -107,14 +117,14 @@ struct ForwardTile : TileLanes<Accumulator<T>> {
         zero_row(wide, scratch);
         continue;
       }
-      const T* q = args.q + row_of_lane(task.q_row, lane + i) * dim;
+      const T* row = q + row_of_lane(lane + i) * dim;
       if constexpr (std::is_same_v<T, E>) {
         if (rows_in_place()) {
-          rows[i] = q;
+          rows[i] = row;
           continue;
         }
       }
-      copy_row(q, dim, wide, E(1), scratch);
+      copy_row(row, dim, wide, E(1), scratch);
     }
     const E factor = static_cast<E>(args.shape.scale * M_LOG2E);
     lanes_from_rows(rows, width, round_up(dim, kBlock<D>), factor, buffers.q + lane * wide);
@@ -125,10 +135,10 @@ struct ForwardTile : TileLanes<Accumulator<T>> {
 
   HWY_NOINLINE void load_keys() {
     const int64_t stride = args.shape.kv_heads * dim;
-    const int64_t at = (task.kv_row + block) * stride + kv_head * dim;
-    keys_of_block = pack_rows(args.k + at, stride, block_keys, round_up(block_keys, kRows), dim, wide,
+    const int64_t at = block * stride + kv_head * dim;
+    keys_of_block = pack_rows(k + at, stride, block_keys, round_up(block_keys, kRows), dim, wide,
                               lanes <= kLanesInPlace, buffers.k);
-    pack_columns<kRows>(args.v + at, stride, block_keys, kBlockKeys, dim, buffers.v);
+    pack_columns<kRows>(v + at, stride, block_keys, kBlockKeys, dim, buffers.v);
   }
 
   void attend(int64_t lane, int vectors) {
@@ -144,20 +154,21 @@ struct ForwardTile : TileLanes<Accumulator<T>> {
   HWY_NOINLINE void look_ahead(int64_t lane, int64_t width, const StripKeys& keys) {
     ahead.begin(buffers.ahead, dim * static_cast<int64_t>(sizeof(T)));
     for (int64_t i = lane; i < std::min(lanes, lane + width); ++i) {
-      ahead.add(args.o + row_of_lane(task.o_row, i) * dim);
+      ahead.add(o + row_of_lane(i) * dim);
     }
     if (next != nullptr) {
       const KernelTask& then = args.tasks[next->task];
       for (int64_t i = lane; i < std::min(next->lane_end - next->lane_begin, lane + width); ++i) {
         const int64_t at = next->lane_begin + i;
         const int64_t head = next->kv_head * group + at % group;
-        ahead.add(args.q + ((then.q_row + at / group) * args.shape.heads + head) * dim);
+        ahead.add(args.q.row(then.q_row, args.shape.heads * dim) +
+                  (at / group * args.shape.heads + head) * dim);
       }
       const int64_t rows = std::min(then.kv_len, kBlockKeys);
       for (int64_t i = rows * lane / padded_lanes; i < rows * (lane + width) / padded_lanes; ++i) {
-        const int64_t at = ((then.kv_row + i) * args.shape.kv_heads + next->kv_head) * dim;
-        ahead.add(args.k + at);
-        ahead.add(args.v + at);
+        const int64_t at = (i * args.shape.kv_heads + next->kv_head) * dim;
+        ahead.add(args.k.row(then.kv_row, args.shape.kv_heads * dim) + at);
+        ahead.add(args.v.row(then.kv_row, args.shape.kv_heads * dim) + at);
       }
     }
     ahead.spread((keys.end - keys.begin) / kRows + dim / kRows + 1);
@@ -255,9 +266,9 @@ struct ForwardTile : TileLanes<Accumulator<T>> {
     V rescale[NV];
     for (int64_t c = 0; c < dim; c += kRows) {
       ahead.fetch();
-      V o[kRows][NV];
+      V sum[kRows][NV];
       product<true>(d, buffers.v + c * kBlockKeys + keys.begin * kRows, 0, buffers.p + keys.begin * kWidth,
-                    kWidth, keys.end - keys.begin, o);
+                    kWidth, keys.end - keys.begin, sum);
       HWY_UNROLL(16)
       for (int v = 0; v < NV; ++v) rescale[v] = hn::LoadU(d, buffers.rescale + v * kLanes);
       E* HWY_RESTRICT to = buffers.o + lane * wide + c * kWidth;
@@ -266,8 +277,8 @@ struct ForwardTile : TileLanes<Accumulator<T>> {
         HWY_UNROLL(16)
         for (int v = 0; v < NV; ++v) {
           E* at = to + r * kWidth + v * kLanes;
-          if constexpr (kStarted) o[r][v] = hn::MulAdd(hn::LoadU(d, at), rescale[v], o[r][v]);
-          hn::StoreU(o[r][v], d, at);
+          if constexpr (kStarted) sum[r][v] = hn::MulAdd(hn::LoadU(d, at), rescale[v], sum[r][v]);
+          hn::StoreU(sum[r][v], d, at);
         }
       }
     }
@@ -284,22 +295,22 @@ struct ForwardTile : TileLanes<Accumulator<T>> {
                  buffers.begin + i);
       const auto log = hn::Log(d, hn::IfThenElse(seen, sum, one));
       const auto max = hn::LoadU(d, buffers.max + lane + i);
-      const auto lse = hn::MulAdd(finite(d, max), hn::Set(d, static_cast<E>(M_LN2)), log);
-      hn::StoreU(hn::IfThenElse(seen, lse, hn::Set(d, kEmpty)), d, buffers.end + i);
+      const auto all = hn::MulAdd(finite(d, max), hn::Set(d, static_cast<E>(M_LN2)), log);
+      hn::StoreU(hn::IfThenElse(seen, all, hn::Set(d, kEmpty)), d, buffers.end + i);
     }
     if (!buffers.started[lane / kLanes]) zero_row(width * wide, buffers.o + lane * wide);
     E* rows[kStripLanes];
     for (int64_t i = 0; i < width; ++i) {
       rows[i] = buffers.rows + i * wide;
       if constexpr (std::is_same_v<T, E>) {
-        if (rows_in_place() && i < filled) rows[i] = args.o + row_of_lane(task.o_row, lane + i) * dim;
+        if (rows_in_place() && i < filled) rows[i] = o + row_of_lane(lane + i) * dim;
       }
     }
     rows_from_lanes(buffers.o + lane * wide, width, round_up(dim, kBlock<D>), buffers.begin, rows);
     for (int64_t i = 0; i < filled; ++i) {
-      const int64_t row = row_of_lane(task.o_row, lane + i);
-      args.lse[row] = buffers.end[i];
-      if (!rows_in_place()) store_row(rows[i], dim, args.o + row * dim);
+      const int64_t row = row_of_lane(lane + i);
+      lse[row] = buffers.end[i];
+      if (!rows_in_place()) store_row(rows[i], dim, o + row * dim);
     }
   }
 };

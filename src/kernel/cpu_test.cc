@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <random>
+
 #include "base/sanitizer.h"
 #include "kernel/merge.h"
 #include "kernel/targets.h"
@@ -341,6 +344,83 @@ TEST(Cpu, SplittingKeysChangesRoundingOnly) {
   EXPECT_LE(error(parts.dq, whole.dq), 3e-6);
   EXPECT_LE(error(parts.dk, whole.dk), 3e-6);
   EXPECT_LE(error(parts.dv, whole.dv), 3e-6);
+}
+
+/// Rows from `cut` on, away from those before.
+template <typename T>
+struct Cut {
+  std::vector<T> first, second;
+  int64_t rows;
+
+  Cut(const std::vector<T>& all, int64_t cut, int64_t columns)
+      : first(all.begin(), all.begin() + cut * columns),
+        second(all.begin() + cut * columns, all.end()),
+        rows(cut) {}
+  TensorRows<T> both() { return {first.data(), rows, second.data()}; }
+  TensorRows<const T> read() const { return {first.data(), rows, second.data()}; }
+  std::vector<T> joined() const {
+    std::vector<T> all = first;
+    all.insert(all.end(), second.begin(), second.end());
+    return all;
+  }
+};
+
+/// A random row that no run of rows [begin, begin + length) has inside.
+int64_t cut_between(std::mt19937_64& random, int64_t rows,
+                    const std::vector<std::pair<int64_t, int64_t>>& runs) {
+  std::vector<int64_t> cuts;
+  for (int64_t cut = 0; cut <= rows; ++cut) {
+    const bool inside = std::any_of(runs.begin(), runs.end(), [&](const auto& run) {
+      return run.first < cut && cut < run.first + run.second;
+    });
+    if (!inside) cuts.push_back(cut);
+  }
+  return cuts[random() % cuts.size()];
+}
+
+TEST(CpuAttention, RowsInTwoBuffersGiveTheSameBits) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  ThreadPool pool(2);
+  for (int round = 0; round < 20; ++round) {
+    const AttentionShape shape = make_shape(4, 2, 8 * (1 + static_cast<int64_t>(random() % 9)));
+    Problem<float> p = make_problem<float>(shape, random_tasks(random, 6, 60), random());
+    const int64_t wide = shape.heads * shape.head_dim, narrow = shape.kv_heads * shape.head_dim;
+    std::vector<std::pair<int64_t, int64_t>> q_runs, kv_runs, o_runs;
+    for (const KernelTask& task : p.tasks) {
+      q_runs.push_back({task.q_row, task.q_len});
+      kv_runs.push_back({task.kv_row, task.kv_len});
+      o_runs.push_back({task.o_row, task.q_len});
+    }
+    const int64_t q_cut = cut_between(random, p.q_rows, q_runs),
+                  kv_cut = cut_between(random, p.kv_rows, kv_runs);
+    const int64_t o_cut = cut_between(random, p.o_rows, o_runs);
+    Cut<float> q(p.q, q_cut, wide), k(p.k, kv_cut, narrow), v(p.v, kv_cut, narrow), o(p.o, o_cut, wide);
+    Cut<float> dout(p.dout, q_cut, wide), o_lse(p.lse, o_cut, shape.heads);
+    cpu_attention_forward(p.forward(), pool);
+    cpu_attention_forward<float>({shape, p.tasks, q.read(), k.read(), v.read(), o.both(), o_lse.both()},
+                                 pool);
+    const auto same = [](const std::vector<float>& a, const std::vector<float>& b) {
+      return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+    };
+    EXPECT_TRUE(same(o.joined(), p.o));
+    EXPECT_TRUE(same(o_lse.joined(), p.lse));
+
+    std::vector<float> lse(p.q_rows * shape.heads), delta(lse.size());
+    for (size_t i = 0; i < lse.size(); ++i) lse[i] = 3 + 0.1F * static_cast<float>(i % 7), delta[i] = 0.1F;
+    p.lse = lse, p.delta = delta;
+    Problem<float> other = p;
+    const Cut<float> lse_cut(lse, q_cut, shape.heads), delta_cut(delta, q_cut, shape.heads);
+    cpu_attention_backward(p.backward(), pool);
+    AttentionBackward<float> args = other.backward();
+    args.q = q.read(), args.k = k.read(), args.v = v.read(), args.dout = dout.read();
+    args.lse = lse_cut.read(), args.delta = delta_cut.read();
+    cpu_attention_backward(args, pool);
+    EXPECT_TRUE(same(other.dq, p.dq));
+    EXPECT_TRUE(same(other.dk, p.dk));
+    EXPECT_TRUE(same(other.dv, p.dv));
+  }
 }
 
 }  // namespace

@@ -43,10 +43,10 @@ struct TileLanes {
         lanes(lane_end - lane_begin),
         padded_lanes(round_up(lanes, kLanes)) {}
 
-  /// (row, head) of a lane in a (rows, heads) array whose row `row` is the task's first query.
-  int64_t row_of_lane(int64_t row, int64_t lane) const {
+  /// (row, head) of a lane in a (rows, heads) array that begins with the task's first query.
+  int64_t row_of_lane(int64_t lane) const {
     const int64_t at = lane_begin + lane;
-    return (row + at / group) * shape.heads + kv_head * group + at % group;
+    return at / group * shape.heads + kv_head * group + at % group;
   }
 
   /// Keys that any lane sees.

@@ -42,10 +42,12 @@ void for_each_row(const Args& args, const Body& body) {
   }
 }
 
-/// Where the row of a key and the key/value head of a query head begin.
-int64_t key_offset(const AttentionShape& shape, const KernelTask& task, int64_t key, int64_t head) {
+/// The key/value head of a query head in a key's row.
+template <typename T>
+const T* key_row(const TensorRows<const T>& rows, const AttentionShape& shape, const KernelTask& task,
+                 int64_t key, int64_t head) {
   const int64_t kv_head = head / (shape.heads / shape.kv_heads);
-  return ((task.kv_row + key) * shape.kv_heads + kv_head) * shape.head_dim;
+  return rows.row(task.kv_row + key, shape.kv_heads * shape.head_dim) + kv_head * shape.head_dim;
 }
 
 }  // namespace
@@ -56,12 +58,13 @@ void reference_attention_forward(const AttentionForward<T>& args) {
   const AttentionShape& shape = args.shape;
   std::vector<A> p, o(shape.head_dim);
   for_each_row(args, [&](const KernelTask& task, int64_t query, int64_t head) {
-    const T* q = args.q + ((task.q_row + query) * shape.heads + head) * shape.head_dim;
+    const int64_t dim = shape.head_dim;
+    const T* q = args.q.row(task.q_row + query, shape.heads * dim) + head * dim;
     const auto [begin, end] = visible_keys(task, query, shape.window_left);
     p.resize(end - begin);
     A max = -std::numeric_limits<A>::infinity();
     for (int64_t key = begin; key < end; ++key) {
-      const A s = A(shape.scale) * dot(q, args.k + key_offset(shape, task, key, head), shape.head_dim);
+      const A s = A(shape.scale) * dot(q, key_row(args.k, shape, task, key, head), dim);
       p[key - begin] = s;
       max = std::max(max, s);
     }
@@ -69,13 +72,11 @@ void reference_attention_forward(const AttentionForward<T>& args) {
     for (A& s : p) sum += s = std::exp(s - max);
     std::fill(o.begin(), o.end(), A(0));
     for (int64_t key = begin; key < end; ++key) {
-      add_scaled(o.data(), p[key - begin], args.v + key_offset(shape, task, key, head), shape.head_dim);
+      add_scaled(o.data(), p[key - begin], key_row(args.v, shape, task, key, head), dim);
     }
-    const int64_t row = (task.o_row + query) * shape.heads + head;
-    args.lse[row] = max + std::log(sum);
-    for (int64_t i = 0; i < shape.head_dim; ++i) {
-      args.o[row * shape.head_dim + i] = store<T>(sum > 0 ? o[i] / sum : A(0));
-    }
+    args.lse.row(task.o_row + query, shape.heads)[head] = max + std::log(sum);
+    T* out = args.o.row(task.o_row + query, shape.heads * dim) + head * dim;
+    for (int64_t i = 0; i < dim; ++i) out[i] = store<T>(sum > 0 ? o[i] / sum : A(0));
   });
 }
 
@@ -89,16 +90,19 @@ void reference_attention_backward(const AttentionBackward<T>& args) {
   std::fill_n(args.dv, args.kv_rows * shape.kv_heads * dim, A(0));
   for_each_row(args, [&](const KernelTask& task, int64_t query, int64_t head) {
     const int64_t row = (task.q_row + query) * shape.heads + head;
-    const A lse = args.lse[row];
+    const int64_t q_row = task.q_row + query, columns = shape.heads * dim;
+    const A lse = args.lse.row(q_row, shape.heads)[head], delta = args.delta.row(q_row, shape.heads)[head];
     if (lse == -std::numeric_limits<A>::infinity()) return;
-    const T* q = args.q + row * dim;
-    const T* dout = args.dout + row * dim;
+    const T* q = args.q.row(q_row, columns) + head * dim;
+    const T* dout = args.dout.row(q_row, columns) + head * dim;
     const auto [begin, end] = visible_keys(task, query, shape.window_left);
     for (int64_t key = begin; key < end; ++key) {
-      const int64_t at = key_offset(shape, task, key, head);
-      const A p = std::exp(A(shape.scale) * dot(q, args.k + at, dim) - lse);
-      const A ds = A(shape.scale) * p * (dot(dout, args.v + at, dim) - args.delta[row]);
-      add_scaled(args.dq + row * dim, ds, args.k + at, dim);
+      const int64_t kv_head = head / (shape.heads / shape.kv_heads);
+      const int64_t at = ((task.kv_row + key) * shape.kv_heads + kv_head) * dim;
+      const T* k = key_row(args.k, shape, task, key, head);
+      const A p = std::exp(A(shape.scale) * dot(q, k, dim) - lse);
+      const A ds = A(shape.scale) * p * (dot(dout, key_row(args.v, shape, task, key, head), dim) - delta);
+      add_scaled(args.dq + row * dim, ds, k, dim);
       add_scaled(args.dk + at, ds, q, dim);
       add_scaled(args.dv + at, p, dout, dim);
     }

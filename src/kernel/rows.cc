@@ -22,23 +22,32 @@ void dots(T* out, const T* a, const T* b, int64_t rows, int64_t width) {
   }
 }
 
-}  // namespace
-
-void copy_rows(void* out, const RowSources& sources, const int64_t* index, int64_t rows, int64_t row_bytes) {
-  char* to = static_cast<char*>(out);
+/// Row place(i) of `out` becomes source row index[i]. Documents stand in runs of rows, copied at once.
+template <typename Place>
+void copy_runs(void* out, const RowSources& sources, const int64_t* index, int64_t rows, int64_t row_bytes,
+               const Place& place) {
   for (int64_t row = 0; row < rows;) {
     const bool first = index[row] < sources.first_rows;
     const int64_t begin = first ? index[row] : index[row] - sources.first_rows;
     const auto* from = static_cast<const char*>(first ? sources.first : sources.second) + begin * row_bytes;
-    // Documents stand in runs of rows.
     int64_t run = 1;
-    while (row + run < rows && index[row + run] == index[row] + run &&
+    while (row + run < rows && index[row + run] == index[row] + run && place(row + run) == place(row) + run &&
            (index[row + run] < sources.first_rows) == first)
       ++run;
-    std::memcpy(to, from, static_cast<size_t>(run * row_bytes));
-    to += run * row_bytes;
+    std::memcpy(static_cast<char*>(out) + place(row) * row_bytes, from, static_cast<size_t>(run * row_bytes));
     row += run;
   }
+}
+
+}  // namespace
+
+void copy_rows(void* out, const RowSources& sources, const int64_t* index, int64_t rows, int64_t row_bytes) {
+  copy_runs(out, sources, index, rows, row_bytes, [](int64_t row) { return row; });
+}
+
+void move_rows(void* out, const int64_t* out_index, const RowSources& sources, const int64_t* index,
+               int64_t rows, int64_t row_bytes) {
+  copy_runs(out, sources, index, rows, row_bytes, [out_index](int64_t row) { return out_index[row]; });
 }
 
 void row_dots(float* out, const float* a, const float* b, int64_t rows, int64_t width) {

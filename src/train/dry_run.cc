@@ -24,8 +24,8 @@ namespace {
 class NoKernel : public AttentionKernel {
  public:
   std::string name() const override { return "none"; }
-  void forward(const AttentionShape&, std::span<const KernelTask>, const at::Tensor&, const at::Tensor&,
-               const at::Tensor&, at::Tensor&, at::Tensor&) override {}
+  void forward(const AttentionShape&, std::span<const KernelTask>, const RowPair&, const RowPair&,
+               const RowPair&, const RowPair&, const RowPair&) override {}
   void backward(const AttentionShape&, std::span<const KernelTask>, KernelBackward&) override {}
 };
 

@@ -15,9 +15,14 @@ RankCrew::RankCrew(Fabric& world, const RunInputs& inputs, const RankGrid& grid,
   if (inputs.config.attention.overlap == "signal") runtime.signal = std::make_unique<SignalRows>();
 }
 
-void RankCrew::take(LlamaParameters& model, const RunInputs& inputs, const RankGrid& grid,
+void RankCrew::take(FlatParameters& parameters, const RunInputs& inputs, const RankGrid& grid,
                     const RankPlace& place) {
+  LlamaParameters& model = parameters.model;
   if (group.size() > 1 && !place.server) model.group = &group;
+  if (!place.server) {
+    gradient_sum = std::make_unique<GradientSum>(*fabrics.data, parameters);
+    gradient_sum->spans = runtime.spans;
+  }
   runner = std::make_unique<TickRunner>(model, runtime, link.get(), runner_options(inputs, grid, place));
 }
 
@@ -26,7 +31,8 @@ int64_t RankCrew::bytes_sent() const {
 }
 
 double RankCrew::waited_s() const {
-  return runtime.stats.wait_s + group.wait_s + (link ? link->wait_s : 0);
+  return runtime.stats.wait_s + group.wait_s + (link ? link->wait_s : 0) +
+         (gradient_sum ? gradient_sum->wait_s : 0);
 }
 
 }  // namespace distca

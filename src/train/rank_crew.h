@@ -7,6 +7,7 @@
 
 #include "attend/attention_call.h"
 #include "model/tensor_group.h"
+#include "train/gradient_sum.h"
 #include "train/rank_grid.h"
 #include "train/rank_setup.h"
 #include "train/stage_link.h"
@@ -19,9 +20,10 @@ struct RankCrew {
   RankCrew(Fabric& world, const RunInputs& inputs, const RankGrid& grid, const RankPlace& place,
            SpanLog& spans);
 
-  /// Before the first step: `model` is what this rank holds, and uses this crew's tensor-parallel group from
-  /// now on. It outlives the crew.
-  void take(LlamaParameters& model, const RunInputs& inputs, const RankGrid& grid, const RankPlace& place);
+  /// Before the first step: `parameters` are what this rank holds; their model uses this crew's
+  /// tensor-parallel group from now on. They outlive the crew.
+  void take(FlatParameters& parameters, const RunInputs& inputs, const RankGrid& grid,
+            const RankPlace& place);
 
   /// Since the crew was made.
   int64_t bytes_sent() const;
@@ -34,6 +36,7 @@ struct RankCrew {
   std::unique_ptr<Fabric> exchanging;  // where stages exchange apart: this stage's ranks
   AttentionRuntime runtime;
   std::unique_ptr<StageLink> link;
+  std::unique_ptr<GradientSum> gradient_sum;  // null on a dedicated server
   std::unique_ptr<TickRunner> runner;
 };
 

@@ -99,22 +99,41 @@ std::shared_ptr<const SlotTables> TickPlanner::tables_of(const Made& made, int64
   auto out = std::make_shared<SlotTables>();
   out->tables = std::make_shared<RankTables>(
       make_rank_tables(made.plan, exchange, digests_.back(), options_.rank, at::kCPU, home_rows));
-  out->q_end.assign(made.doc_end.size(), 0);
-  out->kv_end = out->q_end;
+  // As Exchange numbers rows: by document, so stage by stage.
+  std::vector<int64_t> q_end(made.doc_end.size(), 0), kv_end = q_end;
   size_t task = 0;
   for (const Task& each : made.plan.tasks) {
     if (each.server != options_.rank) continue;
     const RowTask& rows = exchange.servers[options_.rank].tasks[task++];
     const auto stage = static_cast<size_t>(
         std::upper_bound(made.doc_end.begin(), made.doc_end.end(), each.doc) - made.doc_end.begin());
-    out->q_end[stage] = std::max(out->q_end[stage], rows.q_row + rows.q_len);
-    out->kv_end[stage] = std::max(out->kv_end[stage], rows.kv_row + rows.kv_len);
+    q_end[stage] = std::max(q_end[stage], rows.q_row + rows.q_len);
+    kv_end[stage] = std::max(kv_end[stage], rows.kv_row + rows.kv_len);
   }
-  for (size_t stage = 1; stage < out->q_end.size(); ++stage) {
-    out->q_end[stage] = std::max(out->q_end[stage], out->q_end[stage - 1]);
-    out->kv_end[stage] = std::max(out->kv_end[stage], out->kv_end[stage - 1]);
+  for (size_t stage = 1; stage < q_end.size(); ++stage) {
+    q_end[stage] = std::max(q_end[stage], q_end[stage - 1]);
+    kv_end[stage] = std::max(kv_end[stage], kv_end[stage - 1]);
   }
+  out->q_end = ends_of(out->tables->q, q_end);
+  out->kv_end = ends_of(out->tables->kv, kv_end);
   return out;
+}
+
+std::vector<SlotTables::Ends> TickPlanner::ends_of(const RowTable& table,
+                                                   const std::vector<int64_t>& server_row_end) const {
+  std::vector<SlotTables::Ends> ends;
+  for (size_t stage = 0; stage < server_row_end.size(); ++stage) {
+    SlotTables::Ends end;
+    for (const PeerRows& peer : table.server_peers) {
+      if (peer.peer / options_.grid.dp <= static_cast<int32_t>(stage))
+        end.arrived = std::max(end.arrived, peer.offset + peer.rows);
+    }
+    end.copied = std::lower_bound(table.copied_server_rows.begin(), table.copied_server_rows.end(),
+                                  server_row_end[stage]) -
+                 table.copied_server_rows.begin();
+    ends.push_back(end);
+  }
+  return ends;
 }
 
 Plan TickPlanner::make_within_limit(const Layout& layout, PlanOptions options) {

@@ -51,9 +51,12 @@ struct TickPlanOptions {
 /// One nano-batch's exchanges of one layer slot, as one rank sees them.
 struct SlotTables {
   std::shared_ptr<const RankTables> tables;
-  /// By stage: where its documents' rows end in this server's buffers of queries, and of keys. A stage
+  /// Where a stage's rows end among those that arrived at this server, and among its copies. A stage
   /// without documents there ends where the one before it does.
-  std::vector<int64_t> q_end, kv_end;
+  struct Ends {
+    int64_t arrived = 0, copied = 0;
+  };
+  std::vector<Ends> q_end, kv_end;  // by stage
 };
 
 /// Rows that a rank holds of a nano-batch: its chunk, rounded up to the tensor-parallel degree.
@@ -102,6 +105,8 @@ class TickPlanner {
                        Layout layout, const std::vector<int32_t>& doc_end) const;
   std::shared_ptr<const SlotTables> tables_of(const Made& made, int64_t home_rows) const;
   PlanOptions plan_options(bool forward, const std::vector<double>& work) const;
+  std::vector<SlotTables::Ends> ends_of(const RowTable& table,
+                                        const std::vector<int64_t>& server_row_end) const;
   Plan make_within_limit(const Layout& layout, PlanOptions options);
   void account(const Plan& plan, const PlanOptions& options);
 

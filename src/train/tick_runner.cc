@@ -12,6 +12,16 @@
 #include "base/clock.h"
 
 namespace distca {
+namespace {
+
+/// The rows of `first`, then those of `second`: the buffer that they are views of, where they are all of it.
+at::Tensor joined(std::vector<at::Tensor> first, std::vector<at::Tensor> second) {
+  if (first.size() == 1 && second[0].size(0) == 0) return first[0];
+  first.insert(first.end(), second.begin(), second.end());
+  return at::cat(first, 0);
+}
+
+}  // namespace
 
 AttentionShape attention_shape(const LlamaConfig& config, int32_t tp) {
   AttentionShape shape;
@@ -53,6 +63,10 @@ auto TickRunner::ci(const Work& work) {
   return work();
 }
 
+void TickRunner::piece_is_done(int64_t piece) {
+  if (--pieces_left_[piece] == 0 && sum_ != nullptr) sum_->start(piece);
+}
+
 void TickRunner::locate(const Flight& flight, int64_t slot) {
   if (runtime_.spans == nullptr) return;
   WorkPlace& place = runtime_.spans->place;
@@ -68,11 +82,16 @@ void TickRunner::locate(const Flight& flight, int64_t slot) {
 }
 
 std::vector<double> TickRunner::run(const std::vector<PreparedTick>& ticks,
-                                    const std::vector<NanoBatchRows>& nano_batches, double loss_weight) {
+                                    const std::vector<NanoBatchRows>& nano_batches, double loss_weight,
+                                    GradientSum* sum) {
   rows_ = &nano_batches;
   nano_batches_ = static_cast<int64_t>(ticks.at(0).slots.size());
   loss_weight_ = loss_weight;
   losses_.assign(nano_batches.size(), 0);
+  sum_ = sum;
+  const LlamaPart& part = model_.part;
+  pieces_left_.assign(static_cast<size_t>(part.layer_end - part.layer_begin + 1),
+                      static_cast<int64_t>(nano_batches.size()));
   std::vector<int64_t> all(static_cast<size_t>(nano_batches_));
   std::iota(all.begin(), all.end(), 0);
   for (const PreparedTick& tick : ticks) {
@@ -204,7 +223,7 @@ at::Tensor TickRunner::collect(Flight& flight, int64_t slot) {
   AttentionKept kept = flight.call->release();
   flight.call = nullptr;
   if (runtime_.options.memory == AttentionMemory::kKeep) keep_on_server(flight, slot, kept);
-  kept.q = kept.k = kept.v = at::Tensor();
+  kept.rest_q = kept.rest_k = kept.rest_v = at::Tensor();
   if (flight.runs(slot))
     at_home_[{options_.stage, flight.micro_batch, flight.nano_batch, slot}] = std::move(kept);
   return o;
@@ -213,13 +232,20 @@ at::Tensor TickRunner::collect(Flight& flight, int64_t slot) {
 // Stage by stage, because their backwards come in different ticks.
 void TickRunner::keep_on_server(const Flight& flight, int64_t slot, const AttentionKept& kept) {
   const SlotTables& tables = *flight.tables(slot);
-  int64_t q = 0, kv = 0;
+  SlotTables::Ends q, kv;
   for (size_t stage = 0; stage < tables.q_end.size(); ++stage) {
+    const auto rows = [&](const at::Tensor& rest, int64_t all_arrived, const SlotTables::Ends& from,
+                          const SlotTables::Ends& to) -> ServerRows {
+      return {rest.narrow(0, from.arrived, to.arrived - from.arrived),
+              rest.narrow(0, all_arrived + from.copied, to.copied - from.copied)};
+    };
     const int64_t micro_batch = flight.tick->tick.micro_batches[stage];
-    const int64_t q_rows = tables.q_end[stage] - q, kv_rows = tables.kv_end[stage] - kv;
     if (micro_batch != kIdle && slot < options_.layers[stage]) {
+      const int64_t q_rows = tables.tables->q.arrived_rows, kv_rows = tables.tables->kv.arrived_rows;
       on_server_[{static_cast<int64_t>(stage), micro_batch, flight.nano_batch, slot}] = {
-          kept.q.narrow(0, q, q_rows), kept.k.narrow(0, kv, kv_rows), kept.v.narrow(0, kv, kv_rows)};
+          rows(kept.rest_q, q_rows, q, tables.q_end[stage]),
+          rows(kept.rest_k, kv_rows, kv, tables.kv_end[stage]),
+          rows(kept.rest_v, kv_rows, kv, tables.kv_end[stage])};
     }
     q = tables.q_end[stage], kv = tables.kv_end[stage];
   }
@@ -238,6 +264,7 @@ void TickRunner::backward(const PreparedTick& tick, const std::vector<int64_t>& 
               ? at::full({}, loss_weight_, at::TensorOptions().dtype(at::kDouble).device(runtime_.device))
               : link_->take(false, own_rows(flight));
       grad_o = ci([&] { return flight.pass->grad_finish(grad); });
+      piece_is_done(flight.pass->layers());
     }
     grad_collect(flight, 0, grad_o);
   }
@@ -246,6 +273,7 @@ void TickRunner::backward(const PreparedTick& tick, const std::vector<int64_t>& 
     for (Flight& flight : flights) {
       locate(flight, slot);
       grad_attend(flight);
+      if (sum_ != nullptr) sum_->advance();
     }
     for (Flight& flight : flights) {
       locate(flight, slot);
@@ -278,20 +306,22 @@ AttentionKept TickRunner::take_kept(const Flight& flight, int64_t slot) {
     kept.home_k = kept.home_v = at::empty({0, shape.kv_heads, shape.head_dim}, options);
   }
   if (runtime_.options.memory == AttentionMemory::kResend) return kept;
-  std::vector<at::Tensor> parts[3];
+  // What arrived, stage after stage, then the copies.
+  std::vector<at::Tensor> arrived[3], copied[3];
   const auto& micro_batches = flight.tick->tick.micro_batches;
   for (size_t stage = 0; stage < micro_batches.size(); ++stage) {
     const int64_t layer = options_.layers[stage] - 1 - slot;
     const auto at =
         on_server_.find({static_cast<int64_t>(stage), micro_batches[stage], flight.nano_batch, layer});
     if (at == on_server_.end()) continue;
-    for (size_t i = 0; i < 3; ++i) parts[i].push_back(std::move(at->second[i]));
+    for (size_t i = 0; i < 3; ++i) {
+      arrived[i].push_back(std::move(at->second[i].arrived));
+      copied[i].push_back(std::move(at->second[i].copied));
+    }
     on_server_.erase(at);
   }
-  const auto joined = [](const std::vector<at::Tensor>& all) {
-    return all.size() == 1 ? all[0] : at::cat(all, 0);
-  };
-  kept.q = joined(parts[0]), kept.k = joined(parts[1]), kept.v = joined(parts[2]);
+  at::Tensor* const rest[3] = {&kept.rest_q, &kept.rest_k, &kept.rest_v};
+  for (size_t i = 0; i < 3; ++i) *rest[i] = joined(std::move(arrived[i]), std::move(copied[i]));
   return kept;
 }
 
@@ -323,6 +353,7 @@ at::Tensor TickRunner::grad_piece(Flight& flight, int64_t slot) {
   flight.call = nullptr;
   if (!runs) return {};
   const at::Tensor grad = ci([&] { return flight.pass->grad_next(piece, dq, dk, dv); });
+  piece_is_done(piece);
   if (piece > 0) return grad;
   flight.result = grad;
   return {};

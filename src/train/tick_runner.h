@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "attend/attention_call.h"
+#include "train/gradient_sum.h"
 #include "train/stage_link.h"
 #include "train/stage_pass.h"
 #include "train/tick_plans.h"
@@ -45,9 +46,11 @@ class TickRunner {
 
   /// Runs the ticks in order; gradients add up in the parameters. `nano_batches` are those of the step,
   /// micro-batch after micro-batch; `loss_weight` is what each cross-entropy counts in the loss. Returns the
-  /// sum of this rank's cross-entropies of each nano-batch: 0 but on the last stage.
+  /// sum of this rank's cross-entropies of each nano-batch: 0 but on the last stage. Gradients of a piece
+  /// that are complete go to `sum`, which may be null; the caller finishes it.
   std::vector<double> run(const std::vector<PreparedTick>& ticks,
-                          const std::vector<NanoBatchRows>& nano_batches, double loss_weight);
+                          const std::vector<NanoBatchRows>& nano_batches, double loss_weight,
+                          GradientSum* sum = nullptr);
 
   double ci_s = 0;  // thread CPU time in context-independent pieces, since the beginning
 
@@ -55,6 +58,10 @@ class TickRunner {
   struct Flight;
   struct Kept;
   using Layer = std::array<int64_t, 4>;  // stage, micro-batch, nano-batch, layer of the stage
+  /// Rows of one stage's documents that this rank serves and isn't home to.
+  struct ServerRows {
+    at::Tensor arrived, copied;
+  };
 
   void forward(const PreparedTick& tick, const std::vector<int64_t>& together);
   void backward(const PreparedTick& tick, const std::vector<int64_t>& together);
@@ -74,6 +81,9 @@ class TickRunner {
   AttentionKept take_kept(const Flight& flight, int64_t slot);
   at::Tensor grad_piece(Flight& flight, int64_t slot);
 
+  /// One more nano-batch has added its gradients of this piece.
+  void piece_is_done(int64_t piece);
+
   /// Runs a piece of context-independent work and counts its time.
   template <typename Work>
   auto ci(const Work& work);
@@ -88,9 +98,11 @@ class TickRunner {
   int64_t nano_batches_ = 1;  // of a micro-batch
   double loss_weight_ = 1;
   std::vector<double> losses_;
+  GradientSum* sum_ = nullptr;
+  std::vector<int64_t> pieces_left_;  // by piece: nano-batches of the step still to add gradients
   std::map<std::array<int64_t, 2>, std::unique_ptr<StagePass>> passes_;  // micro-batch, nano-batch
   std::map<Layer, AttentionKept> at_home_;                               // of this rank's stage
-  std::map<Layer, std::array<at::Tensor, 3>> on_server_;                 // Q, K, V: keep
+  std::map<Layer, std::array<ServerRows, 3>> on_server_;                 // Q, K, V: keep
 };
 
 }  // namespace distca

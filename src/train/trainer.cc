@@ -117,7 +117,7 @@ Trainer::Trainer(Fabric& world, const RunInputs& inputs)
       first_place_(place) {
   parameters = make_parameters(inputs, place, crew_->group);
   adam = make_state(inputs, grid, place, parameters);
-  crew_->take(parameters.model, inputs_, grid, place);
+  crew_->take(parameters, inputs_, grid, place);
   if (inputs.repeated) stream_.repeat(*inputs.repeated);
   before_ = after_ = stream_.state();
 }
@@ -130,12 +130,11 @@ void Trainer::restore_stream(std::string_view state, const std::string& origin) 
 }
 
 void Trainer::sum_gradients() {
-  const SpanTimer timer(&spans, WorkKind::kWait, "sum of gradients");
+  crew_->gradient_sum->finish();
   const auto sum = [](Fabric& fabric, const at::Tensor& part, const char* name) {
     const DType dtype = part.scalar_type() == at::kDouble ? DType::kFloat64 : DType::kFloat32;
     fabric.all_reduce(part.data_ptr(), part.numel(), dtype, ReduceOp::kSum, name);
   };
-  sum(*fabrics().data, parameters.gradients, "sum of gradients");
   for (const FlatEntry& entry : parameters.entries) {
     const at::Tensor gradient = parameters.gradients.narrow(0, entry.begin, entry.count);
     if (grid.tp > 1 && entry.sharding.replicated())
@@ -203,7 +202,8 @@ StepMetrics Trainer::forward_backward() {
   const double wait_before = crew_->waited_s();
   parameters.gradients.zero_();
   const auto targets = static_cast<double>(std::max<int64_t>(1, step.batch.targets()));
-  std::vector<double> losses = crew_->runner->run(step.ticks, step.nano_batches, 1 / targets);
+  std::vector<double> losses =
+      crew_->runner->run(step.ticks, step.nano_batches, 1 / targets, crew_->gradient_sum.get());
 
   StepMetrics metrics;
   metrics.step = step.batch.step;
@@ -324,7 +324,7 @@ void Trainer::go_on(std::unique_ptr<Fabric> world) {
   grid = grid_left(grid, ranks, place.tp_rank);
   place = place_left(first_place_, ranks);
   auto crew = std::make_unique<RankCrew>(*world, inputs_, grid, place, spans);
-  crew->take(parameters.model, inputs_, grid, place);
+  crew->take(parameters, inputs_, grid, place);
   crew_ = std::move(crew);  // what was under way over the ranks before ends here
   world_ = std::move(world);
   exchange_updates();
