@@ -8,11 +8,38 @@
 
 #include <limits>
 
+#include "base/check.h"
+#include "kernel/merge.h"
+
 namespace distca {
 namespace {
 
 void fill_rows(at::Tensor& out, const at::Tensor& rows, double value) {
   if (rows.size(0) > 0 && !out.is_meta()) out.index_fill_(0, rows, value);
+}
+
+/// Calls body with a value of the C++ type behind `dtype`.
+template <typename Body>
+void for_type(at::ScalarType dtype, const Body& body) {
+  if (dtype == at::kFloat) {
+    body(float());
+  } else if (dtype == at::kDouble) {
+    body(double());
+  } else {
+    DISTCA_CHECK(dtype == at::kBFloat16, "rows of type {} don't merge on the CPU", dtype);
+    body(BFloat16());
+  }
+}
+
+template <typename T>
+TensorRows<const T> rows_of(const RowPair& pair) {
+  const RowSources sources = row_sources(pair);
+  return {static_cast<const T*>(sources.first), sources.first_rows, static_cast<const T*>(sources.second)};
+}
+
+SplitRows split_rows(const MergeTable& table) {
+  return {table.split_rows.data_ptr<int64_t>(), table.split_parts.data_ptr<int64_t>(),
+          table.split_rows.size(0), table.split_parts.size(1), table.empty};
 }
 
 }  // namespace
@@ -22,8 +49,18 @@ void merge_rows(const MergeTable& table, const Partials& parts, at::Tensor& o, a
   fill_rows(lse, table.empty_rows, -std::numeric_limits<double>::infinity());
   move_rows(o, table.moved_rows, parts.o, table.moved_parts);
   move_rows(lse, table.moved_rows, parts.lse, table.moved_parts);
+  if (table.split_rows.size(0) == 0) return;
+  if (!o.is_cpu()) return merge_split_rows(table, parts, o, lse);
+  const int64_t heads = o.size(1), head_dim = o.size(2);
+  for_type(o.scalar_type(), [&]<typename T>(T) {
+    merge_split_rows(split_rows(table), heads, head_dim, rows_of<T>(parts.o),
+                     rows_of<Accumulator<T>>(parts.lse), static_cast<T*>(o.data_ptr()),
+                     static_cast<Accumulator<T>*>(lse.data_ptr()));
+  });
+}
+
+void merge_split_rows(const MergeTable& table, const Partials& parts, at::Tensor& o, at::Tensor& lse) {
   const int64_t split = table.split_rows.size(0);
-  if (split == 0) return;
   const int64_t width = table.split_parts.size(1);
   const at::Tensor part_lse = at::empty({split * width, lse.size(1)}, lse.options());
   gather_rows(part_lse, parts.lse, table.split_parts.reshape({-1}));
@@ -48,8 +85,16 @@ void merge_rows(const MergeTable& table, const Partials& parts, at::Tensor& o, a
 void sum_rows(const MergeTable& table, const RowPair& parts, at::ScalarType sum_dtype, at::Tensor& out) {
   fill_rows(out, table.empty_rows, 0);
   move_rows(out, table.moved_rows, parts, table.moved_parts);
+  if (table.split_rows.size(0) == 0) return;
+  if (!out.is_cpu()) return sum_split_rows(table, parts, sum_dtype, out);
+  for_type(out.scalar_type(), [&]<typename T>(T) {
+    sum_split_rows(split_rows(table), out.stride(0), rows_of<T>(parts), static_cast<T*>(out.data_ptr()));
+  });
+}
+
+void sum_split_rows(const MergeTable& table, const RowPair& parts, at::ScalarType sum_dtype,
+                    at::Tensor& out) {
   const int64_t split = table.split_rows.size(0);
-  if (split == 0) return;
   std::vector<int64_t> shape = out.sizes().vec();
   shape[0] = split;
   const at::Tensor part = at::empty(shape, out.options());

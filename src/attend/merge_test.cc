@@ -2,6 +2,7 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/isfinite.h>
@@ -51,7 +52,18 @@ TEST(Merge, EqualsThePlainLoopWhateverThePartials) {
                lse = part_lse.narrow(0, parts + 1, rows).clone();
     at::Tensor expected_o = at::empty_like(o), expected_lse = at::empty_like(lse);
     const Partials partials = {{part_o.narrow(0, 0, parts + 1), o}, {part_lse.narrow(0, 0, parts + 1), lse}};
+    at::Tensor by_tensors_o = o.clone(), by_tensors_lse = lse.clone();
     merge_rows(table, partials, o, lse);
+    if (table.split_rows.size(0) > 0) {
+      // Tensor operations read what the loop has written elsewhere: rows in place come from the clones.
+      const Partials same = {{partials.o.first, by_tensors_o}, {partials.lse.first, by_tensors_lse}};
+      merge_split_rows(table, same, by_tensors_o, by_tensors_lse);
+      const at::Tensor rows_of_split = table.split_rows;
+      EXPECT_TRUE(at::allclose(by_tensors_o.index_select(0, rows_of_split), o.index_select(0, rows_of_split),
+                               0, 1e-13));
+      EXPECT_TRUE(at::allclose(by_tensors_lse.index_select(0, rows_of_split),
+                               lse.index_select(0, rows_of_split), 1e-14, 0));
+    }
     merge_partials<double>(rows, offsets.data(), listed.data(), heads, head_dim, part_o.data_ptr<double>(),
                            part_lse.data_ptr<double>(), expected_o.data_ptr<double>(),
                            expected_lse.data_ptr<double>());
@@ -64,6 +76,29 @@ TEST(Merge, EqualsThePlainLoopWhateverThePartials) {
     if (finite.any().item<bool>()) {
       EXPECT_LE((lse - expected_lse).masked_select(finite).abs().max().item<double>(), 1e-12);
     }
+  }
+}
+
+TEST(Merge, SumsAreThoseOfTensorsWhateverTheTypeAndTheParts) {
+  at::Generator generator = at::detail::createCPUGenerator(3);
+  for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    const auto options = at::TensorOptions().dtype(type);
+    const at::Tensor parts = at::randn({7, 2, 3}, generator, options),
+                     own = at::randn({5, 2, 3}, generator, options);
+    parts[6].zero_();
+    // None, one elsewhere, one in place, two, three with one in place.
+    const MergeTable table = make_merge_table({{}, {4}, {9}, {0, 1}, {2, 11, 3}}, 6, 7, at::kCPU);
+    at::Tensor out = own.clone();
+    const at::ScalarType sum = type == at::kDouble ? at::kDouble : at::kFloat;
+    sum_rows(table, {parts, out}, sum, out);
+    EXPECT_EQ(out[0].abs().max().item<double>(), 0);
+    EXPECT_TRUE(at::equal(out[1], parts[4]));
+    EXPECT_TRUE(at::equal(out[2], own[2]));
+    EXPECT_TRUE(at::equal(out[3], (parts[0].to(sum) + parts[1].to(sum)).to(type)));
+    EXPECT_TRUE(at::equal(out[4], (parts[2].to(sum) + own[4].to(sum) + parts[3].to(sum)).to(type)));
+    at::Tensor by_tensors = own.clone();
+    sum_split_rows(table, {parts, by_tensors}, sum, by_tensors);
+    EXPECT_TRUE(at::equal(by_tensors.narrow(0, 3, 2), out.narrow(0, 3, 2)));
   }
 }
 

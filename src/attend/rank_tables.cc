@@ -220,6 +220,7 @@ MergeTable make_merge_table(const std::vector<std::vector<int64_t>>& parts_of_ro
     split_parts.insert(split_parts.end(), most - own.size(), empty);
   }
   MergeTable table;
+  table.empty = empty;
   table.empty_rows = index_tensor(empty_rows, device);
   table.moved_rows = index_tensor(moved_rows, device);
   table.moved_parts = index_tensor(moved_parts, device);

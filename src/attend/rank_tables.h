@@ -22,6 +22,7 @@ struct PeerRows {
 /// Which partial rows make up each merged row. Rows that are already where they belong are in none of the
 /// lists. Row `empty` of the parts stands for none.
 struct MergeTable {
+  int64_t empty = 0;
   at::Tensor empty_rows;               // (E): rows of no part
   at::Tensor moved_rows, moved_parts;  // (M): rows of one part, and which
   at::Tensor split_rows,

@@ -16,19 +16,18 @@ at::Tensor joined(const RowPair& rows) {
   return rows.second.defined() ? at::cat({rows.first, rows.second}, 0) : rows.first;
 }
 
-/// The memory of contiguous rows on the CPU.
-RowSources sources_of(const RowPair& rows) {
-  DISTCA_CHECK(rows.first.is_contiguous() && (!rows.second.defined() || rows.second.is_contiguous()),
-               "rows of tensors that aren't contiguous can't be gathered");
-  return {rows.first.data_ptr(), rows.first.size(0),
-          rows.second.defined() ? rows.second.data_ptr() : nullptr};
-}
-
 int64_t row_bytes(const at::Tensor& rows) {
   return static_cast<int64_t>(rows.nbytes()) / rows.size(0);
 }
 
 }  // namespace
+
+RowSources row_sources(const RowPair& rows) {
+  DISTCA_CHECK(rows.first.is_contiguous() && (!rows.second.defined() || rows.second.is_contiguous()),
+               "rows of tensors that aren't contiguous can't be read one by one");
+  return {rows.first.data_ptr(), rows.first.size(0),
+          rows.second.defined() ? rows.second.data_ptr() : nullptr};
+}
 
 at::Tensor RowPair::narrow(int64_t begin, int64_t count) const {
   const int64_t before = first.size(0);
@@ -47,7 +46,7 @@ void gather_rows(const at::Tensor& out, const RowPair& rows, const at::Tensor& i
     return;
   }
   DISTCA_CHECK(out.is_contiguous() && index.is_contiguous(), "rows are gathered into a contiguous tensor");
-  copy_rows(to.data_ptr(), sources_of(rows), index.data_ptr<int64_t>(), out.size(0), row_bytes(out));
+  copy_rows(to.data_ptr(), row_sources(rows), index.data_ptr<int64_t>(), out.size(0), row_bytes(out));
 }
 
 void move_rows(const at::Tensor& out, const at::Tensor& to, const RowPair& rows, const at::Tensor& from) {
@@ -58,7 +57,7 @@ void move_rows(const at::Tensor& out, const at::Tensor& to, const RowPair& rows,
     return;
   }
   DISTCA_CHECK(out.is_contiguous(), "rows are moved into a contiguous tensor");
-  move_rows(out.data_ptr(), to.data_ptr<int64_t>(), sources_of(rows), from.data_ptr<int64_t>(), to.size(0),
+  move_rows(out.data_ptr(), to.data_ptr<int64_t>(), row_sources(rows), from.data_ptr<int64_t>(), to.size(0),
             row_bytes(out));
 }
 

@@ -15,4 +15,22 @@ void merge_partials(int64_t rows, const int64_t* offsets, const int64_t* part_ro
                     int64_t head_dim, const T* part_o, const Accumulator<T>* part_lse, T* o,
                     Accumulator<T>* lse);
 
+/// Rows that are made of parts: row out_rows[i] of so many parts[i · most + j], padded with `empty`, which
+/// stands for none.
+struct SplitRows {
+  const int64_t* out_rows = nullptr;
+  const int64_t* parts = nullptr;
+  int64_t rows = 0, most = 0, empty = 0;
+};
+
+/// merge_partials for parts that stand in two buffers. The outputs may be one of these, row for row.
+template <typename T>
+void merge_split_rows(const SplitRows& split, int64_t heads, int64_t head_dim,
+                      const TensorRows<const T>& part_o, const TensorRows<const Accumulator<T>>& part_lse,
+                      T* o, Accumulator<T>* lse);
+
+/// Row out_rows[i] of `out` becomes the sum of its parts, in their order, in the accumulator type; as above.
+template <typename T>
+void sum_split_rows(const SplitRows& split, int64_t elements, const TensorRows<const T>& parts, T* out);
+
 }  // namespace distca
