@@ -1,11 +1,12 @@
-# distca_room(NAME [ROOMS a b …] [LINK …]): the library distca_NAME from src/NAME/*.cc and, with DISTCA_TESTS, the
+# distca_room(NAME [ROOMS a b …] [LINK …] [TOGETHER suite …]): the library distca_NAME from src/NAME/*.cc and, with DISTCA_TESTS, the
 # program NAME_test from src/NAME/*_test.cc. A file named *_mpi_test.cc becomes a program of its own that runs
-# under `mpirun -n 4`. Every test is its own ctest entry.
+# under `mpirun -n 4`. Every test is its own ctest entry, but those of a suite named under TOGETHER, which share what is
+# dear to make, are one.
 set(DISTCA_MPIRUN ${CMAKE_COMMAND} -E env OMP_NUM_THREADS=1 mpirun --oversubscribe --allow-run-as-root
     CACHE STRING "how tests start MPI ranks")
 
 function(distca_room name)
-  cmake_parse_arguments(ROOM "" "" "ROOMS;LINK" ${ARGN})
+  cmake_parse_arguments(ROOM "" "" "ROOMS;LINK;TOGETHER" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cc)
   set(tests ${sources})
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$|/main\\.cc$")
@@ -30,8 +31,19 @@ function(distca_room name)
     add_executable(${name}_test ${tests})
     target_link_libraries(${name}_test PRIVATE distca_${name} GTest::gmock GTest::gtest_main)
     target_compile_definitions(${name}_test PRIVATE DISTCA_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-    gtest_discover_tests(${name}_test TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120
+    set(filter "*")
+    if(ROOM_TOGETHER)
+      list(TRANSFORM ROOM_TOGETHER APPEND ".*" OUTPUT_VARIABLE together)
+      list(JOIN together ":" together)
+      set(filter "-${together}")
+    endif()
+    gtest_discover_tests(${name}_test TEST_PREFIX ${name}. TEST_FILTER "${filter}" DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120
                          PROPERTIES ENVIRONMENT "OMP_NUM_THREADS=1" TIMEOUT 600)
+    foreach(suite ${ROOM_TOGETHER})
+      add_test(NAME ${name}.${suite} COMMAND ${name}_test --gtest_filter=${suite}.*)
+      # The longest first.
+      set_tests_properties(${name}.${suite} PROPERTIES ENVIRONMENT "OMP_NUM_THREADS=1" TIMEOUT 600 COST 1000)
+    endforeach()
   endif()
   foreach(file ${mpi_tests})
     get_filename_component(program ${file} NAME_WE)

@@ -17,7 +17,8 @@ distca_room(kernel ROOMS base LINK ${HWY_LIBRARY})
 distca_room(comm ROOMS base LINK MPI::MPI_C)
 distca_room(attend ROOMS plan kernel comm LINK distca_torch)
 distca_room(model ROOMS attend)
-distca_room(train ROOMS model LINK tomlplusplus::tomlplusplus distca_sentencepiece)
+distca_room(train ROOMS model LINK tomlplusplus::tomlplusplus distca_sentencepiece
+            TOGETHER Exactness) # they share dense runs
 distca_room(cli ROOMS plan sim kernel comm attend model train LINK CLI11::CLI11)
 
 if(TARGET train_test AND SENTENCEPIECE_TRAIN_LIBRARY)
