@@ -21,6 +21,7 @@
 #include "base/json.h"
 #include "comm/threads.h"
 #include "plan/layout.h"
+#include "train/epoch_order.h"
 #include "train/trainer.h"
 
 namespace distca {
@@ -32,7 +33,7 @@ struct Options {
   std::vector<int32_t> ranks = {2, 4, 8};
   std::vector<std::string> cases = {"cad", "none"};
   std::vector<std::string> settings;
-  int64_t steps = 5, rows = 8192, hidden = 128, layers = 2, heads = 4, micro_batches = 1;
+  int64_t steps = 5, rows = 8192, hidden = 128, layers = 2, heads = 8, micro_batches = 1;
   int64_t tp = 1, pp = 1, servers = 0;
   double link = 1;  // time of a chunk's K/V over the time of its CI layer; 0: links cost nothing
   double bandwidth = 0;
@@ -40,13 +41,18 @@ struct Options {
   std::string profile, json;
 };
 
-/// Documents of the file as a data set whose tokens are drawn from their place.
-TokenSource source_of(const Options& options) {
+/// Documents of the file as a data set that the first epoch of this seed goes through in the file's order.
+/// Tokens are drawn from their place.
+TokenSource source_of(const Options& options, int64_t seed) {
   const Documents documents = read_documents(options.docs, options.scale);
-  auto lengths = std::make_shared<std::vector<int64_t>>();
+  std::vector<int64_t> in_order;
   for (const std::vector<int64_t>& chunk : documents.chunks)
     for (const int64_t length : chunk)
-      if (length > 0) lengths->push_back(length);
+      if (length > 0) in_order.push_back(length);
+  const EpochOrder order(static_cast<int64_t>(in_order.size()), static_cast<uint64_t>(seed), 0);
+  auto lengths = std::make_shared<std::vector<int64_t>>(in_order.size());
+  for (size_t i = 0; i < in_order.size(); ++i)
+    (*lengths)[static_cast<size_t>(order[static_cast<int64_t>(i)])] = in_order[i];
   TokenSource source;
   source.name = options.docs;
   source.documents = static_cast<int64_t>(lengths->size());
@@ -63,7 +69,7 @@ RunInputs inputs_of(const Options& options, const std::string& name, int32_t ran
   model.vocab_size = 256, model.hidden_size = options.hidden,
   model.intermediate_size = options.hidden * 7 / 2;
   model.num_hidden_layers = options.layers, model.num_attention_heads = options.heads;
-  model.num_key_value_heads = std::max<int64_t>(options.tp, options.heads / 2);
+  model.num_key_value_heads = std::max<int64_t>(options.tp, options.heads / 4);
   model.head_dim = 64;
   Config& config = inputs.config;
   const RankGrid grid = make_grid(ranks, options.pp, options.tp, options.servers);
@@ -89,7 +95,7 @@ RunInputs inputs_of(const Options& options, const std::string& name, int32_t ran
     if (part == "1f1b") config.parallel.schedule = part;
     if (part == "profile") config.attention.profile = options.profile;
   }
-  inputs.source = source_of(options);
+  inputs.source = source_of(options, config.train.seed);
   return inputs;
 }
 
