@@ -39,6 +39,7 @@ struct Options {
   double bandwidth = 0;
   bool wall = false;
   std::string profile, json;
+  std::vector<double> speeds;
 };
 
 /// Documents of the file as a data set that the first epoch of this seed goes through in the file's order.
@@ -81,7 +82,8 @@ RunInputs inputs_of(const Options& options, const std::string& name, int32_t ran
   config.attention.tolerance = 0.02;
   config.parallel.tp = options.tp, config.parallel.pp = options.pp, config.parallel.servers = options.servers;
   config.link.latency = link.latency, config.link.bandwidth = link.bandwidth;
-  // "cad", "none", "cp4", "wlb2", each with "+single" or "+signal", "+free", "+resend", "+1f1b", "+profile".
+  // "cad", "none", "cp4", "wlb2", each with "+single" or "+signal", "+free", "+resend", "+1f1b", "+profile",
+  // "+measured".
   std::istringstream parts(name);
   std::string part;
   std::getline(parts, part, '+');
@@ -93,6 +95,7 @@ RunInputs inputs_of(const Options& options, const std::string& name, int32_t ran
     if (part == "free") config.attention.layout = part;
     if (part == "resend") config.attention.memory = part;
     if (part == "1f1b") config.parallel.schedule = part;
+    if (part == "measured") config.parallel.speeds.measured = true;
     if (part == "profile") config.attention.profile = options.profile;
   }
   inputs.source = source_of(options, config.train.seed);
@@ -101,6 +104,8 @@ RunInputs inputs_of(const Options& options, const std::string& name, int32_t ran
 
 struct Result {
   double step_s = 0, bound_s = 0, ratio = 0, wait_s = 0, load = 0, plan_ms = 0, pack_s = 0, reduce_s = 0;
+  double bubble = 0;
+  PlanningSums planning;
 };
 
 double median(std::vector<double> values) {
@@ -112,17 +117,22 @@ Result run(const Options& options, const std::string& name, int32_t ranks, const
   const RunInputs inputs = inputs_of(options, name, ranks, link);
   check_parallel(inputs, ranks);
   std::vector<StepMetrics> steps;
+  double bubble = 0;
   FabricOptions fabric_options;
   fabric_options.timeout_s = 600;
   fabric_options.link = link;
-  run_thread_ranks(ranks, fabric_options, [&](Fabric& fabric) {
+  run_thread_ranks(ranks, fabric_options, options.speeds, [&](Fabric& fabric) {
     Trainer trainer(fabric, inputs);
+    trainer.spans.start(/*keep_spans=*/false);
     for (int64_t i = 0; i < options.steps; ++i) {
       const StepMetrics metrics = trainer.step();
       if (fabric.rank() == 0) steps.push_back(metrics);
     }
+    const auto breakdown = gather_breakdown(fabric, {trainer.spans.seconds(), trainer.steps_s});
+    if (fabric.rank() == 0) bubble = bubble_of(breakdown);
   });
   std::vector<double> step_s, ratios, bounds, waits, loads, plans, packs, reduces;
+  PlanningSums planning;
   for (size_t i = steps.size() > 1 ? 1 : 0; i < steps.size(); ++i) {
     const StepMetrics& step = steps[i];
     bounds.push_back(step.compute_s);
@@ -133,9 +143,14 @@ Result run(const Options& options, const std::string& name, int32_t ranks, const
     packs.push_back(step.pack_s);
     reduces.push_back(step.reduce_s);
     plans.push_back(step.plan_ms);
+    planning.idle_load += step.idle_load;
+    planning.idle_share += step.idle_share;
+    planning.held_rows = std::max(planning.held_rows, step.held_rows);
+    planning.held_rows_max_over_mean =
+        std::max(planning.held_rows_max_over_mean, step.held_rows_max_over_mean);
   }
-  return {median(step_s), median(bounds), median(ratios), median(waits),
-          median(loads),  median(plans),  median(packs),  median(reduces)};
+  return {median(step_s), median(bounds), median(ratios),  median(waits), median(loads),
+          median(plans),  median(packs),  median(reduces), bubble,        planning};
 }
 
 /// Seconds of one layer's context-independent work on a chunk, forward, on this machine.
@@ -169,17 +184,21 @@ void report(const Options& options) {
   if (options.bandwidth > 0) link.bandwidth = options.bandwidth;
   std::printf("CI of a layer %.1f ms a chunk; K/V of a chunk %.2f MB; link %.1f MB/s\n", ci_s * 1e3,
               kv_bytes / 1e6, link.bandwidth / 1e6);
-  std::printf("%-24s %5s %9s %9s %7s %9s %9s %9s %9s %9s %8s\n", "case", "ranks", "step s", "bound s",
-              "ratio", "vs first", "pack s", "wait s", "reduce s", "max/mean", "plan ms");
+  std::printf("%-24s %5s %9s %9s %7s %9s %9s %9s %9s %9s %8s %7s %7s %6s\n", "case", "ranks", "step s",
+              "bound s", "ratio", "vs first", "pack s", "wait s", "reduce s", "max/mean", "plan ms", "bubble",
+              "idle", "held");
   Json rows = Json::array();
   for (const int32_t ranks : options.ranks) {
     double first = 0;
     for (const std::string& name : options.cases) {
       const Result result = run(options, name, ranks, link);
       if (first == 0) first = result.step_s;
-      std::printf("%-24s %5d %9.3f %9.3f %7.3f %9.3f %9.3f %9.3f %9.3f %9.3f %8.1f\n", name.c_str(), ranks,
-                  result.step_s, result.bound_s, result.ratio, result.step_s / first, result.pack_s,
-                  result.wait_s, result.reduce_s, result.load, result.plan_ms);
+      std::printf(
+          "%-24s %5d %9.3f %9.3f %7.3f %9.3f %9.3f %9.3f %9.3f %9.3f %8.1f %6.1f%% %6.1f%% %6.2f\n",
+          name.c_str(), ranks, result.step_s, result.bound_s, result.ratio, result.step_s / first,
+          result.pack_s, result.wait_s, result.reduce_s, result.load, result.plan_ms, 100 * result.bubble,
+          result.planning.idle_share > 0 ? 100 * result.planning.idle_load / result.planning.idle_share : 100,
+          result.planning.held_rows_max_over_mean);
       std::fflush(stdout);
       rows.push_back({{"name", format("step/{}/r{}", name, ranks)},
                       {"value", result.step_s},
@@ -200,7 +219,7 @@ int main(int argc, char** argv) {
   app.add_option("--docs", options.docs, "document lengths");
   app.add_option("--scale", options.scale, "of the lengths");
   app.add_option("--ranks", options.ranks)->delimiter(',');
-  app.add_option("--cases", options.cases, "POLICY[CP][+single][+free][+resend][+1f1b][+profile]")
+  app.add_option("--cases", options.cases, "POLICY[CP][+single][+free][+resend][+1f1b][+profile][+measured]")
       ->delimiter(',');
   app.add_option("--steps", options.steps);
   app.add_option("--rows", options.rows, "of a chunk");
@@ -215,6 +234,7 @@ int main(int argc, char** argv) {
   app.add_option("--bandwidth", options.bandwidth, "bytes/s instead");
   app.add_flag("--wall", options.wall, "wall clock instead of the virtual one");
   app.add_option("--profile", options.profile, "of `distca profile`: cases with +profile plan by it");
+  app.add_option("--speeds", options.speeds, "of ranks' clocks")->delimiter(',');
   app.add_option("--json", options.json);
   CLI11_PARSE(app, argc, argv);
   try {

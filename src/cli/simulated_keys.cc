@@ -30,6 +30,7 @@ constexpr Unmodelled kUnmodelled[] = {
     {"link.node_latency", kLinks},
     {"link.node_bandwidth", kLinks},
     {"link.ranks_per_node", "nodes are those of cluster.gpus_per_node"},
+    {"link.speeds", "devices are equally fast"},
 };
 
 /// Keys that a simulation reads.

@@ -170,7 +170,7 @@ void run_as_thread_ranks(const TrainOptions& options) {
   enable_live_bytes();
   FabricOptions fabric = fabric_options(config);
   let_servers_be_lost(config, ranks, fabric);
-  run_thread_ranks(ranks, fabric, [&](Fabric& fabric) {
+  run_thread_ranks(ranks, fabric, config.link.speeds, [&](Fabric& fabric) {
     const RunSummary of_rank = run_training(fabric, run.inputs);
     if (fabric.rank() == 0) summary = of_rank;
   });

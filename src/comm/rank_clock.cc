@@ -8,13 +8,15 @@
 
 namespace distca {
 
-RankClocks::RankClocks(int32_t ranks, int32_t cores)
+RankClocks::RankClocks(int32_t ranks, int32_t cores, const std::vector<double>& speeds)
     : states_(ranks),
-      free_cores_(cores > 0 ? cores : std::max<int32_t>(1, std::thread::hardware_concurrency())) {}
+      free_cores_(cores > 0 ? cores : std::max<int32_t>(1, std::thread::hardware_concurrency())) {
+  for (size_t rank = 0; rank < speeds.size(); ++rank) states_[rank].speed = speeds[rank];
+}
 
 double RankClocks::now(int32_t rank) const {
   const State& state = states_[rank];
-  return state.depth > 0 ? state.clock : state.clock + thread_cpu_seconds() - state.resumed;
+  return state.depth > 0 ? state.clock : state.clock + (thread_cpu_seconds() - state.resumed) / state.speed;
 }
 
 void RankClocks::enter(int32_t rank) {

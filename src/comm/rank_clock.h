@@ -14,8 +14,9 @@ namespace distca {
 
 class RankClocks {
  public:
-  /// All clocks stand at 0, all ranks inside the fabric. `cores` 0: those of this machine.
-  RankClocks(int32_t ranks, int32_t cores);
+  /// All clocks stand at 0, all ranks inside the fabric. `cores` 0: those of this machine. A rank of speed s
+  /// takes 1 / s seconds for a second of CPU time; `speeds` empty: all 1.
+  RankClocks(int32_t ranks, int32_t cores, const std::vector<double>& speeds = {});
 
   /// Seconds on the clock of `rank`. Called by its thread, without the lock.
   double now(int32_t rank) const;
@@ -45,6 +46,7 @@ class RankClocks {
   struct State {
     double clock = 0;    // when it last entered, or was raised to
     double resumed = 0;  // its thread's CPU time when it last left
+    double speed = 1;
     int32_t depth = 1;
     bool has_core = false, waits_for_core = false, ended = false;
   };

@@ -63,6 +63,30 @@ TEST(RankClocks, GiveACoreToTheRankFurthestBehind) {
   EXPECT_TRUE(clocks.has_core(2));
 }
 
+TEST(RankClocks, ASlowRankTakesLongerForTheSameCpuTime) {
+  std::vector<double> took(2), used(2);
+  run_thread_ranks(2, virtual_links(0, 0), {1, 0.25}, [&](Fabric& fabric) {
+    const double begin = fabric.now(), cpu = thread_cpu_seconds();
+    compute(0.02);
+    took[fabric.rank()] = fabric.now() - begin;
+    used[fabric.rank()] = thread_cpu_seconds() - cpu;
+  });
+  EXPECT_NEAR(took[0], used[0], 0.005);
+  EXPECT_NEAR(took[1], 4 * used[1], 0.02);
+}
+
+TEST(RankClocks, SpeedsThatDoNotFitAreWrongInput) {
+  const auto run = [](const std::vector<double>& speeds, bool on_virtual_clock) {
+    FabricOptions options;
+    if (on_virtual_clock) options = virtual_links(0, 0);
+    run_thread_ranks(2, options, speeds, [](Fabric&) {});
+  };
+  EXPECT_NO_THROW(run({1, 2}, true));
+  EXPECT_THROW(run({1, 2}, false), InputError);
+  EXPECT_THROW(run({1, 2, 3}, true), InputError);
+  EXPECT_THROW(run({1, 0}, true), InputError);
+}
+
 TEST(RankClocks, LeastIsOfThoseThatHaveNotEnded) {
   RankClocks clocks(3, 2);
   for (int32_t rank = 0; rank < 3; ++rank) clocks.raise(rank, 1.0 + rank);

@@ -5,10 +5,24 @@
 
 namespace distca {
 
-ThreadJob::ThreadJob(int32_t ranks, const FabricOptions& options)
+namespace {
+
+void check_speeds(const std::vector<double>& speeds, int32_t ranks, bool is_virtual) {
+  if (speeds.empty()) return;
+  DISTCA_CHECK_INPUT(is_virtual, "ranks have speeds of their own on a virtual clock alone");
+  DISTCA_CHECK_INPUT(static_cast<int32_t>(speeds.size()) == ranks, "{} speeds of clocks for {} ranks",
+                     speeds.size(), ranks);
+  for (const double speed : speeds)
+    DISTCA_CHECK_INPUT(speed >= 1e-6 && speed <= 1e6, "a clock's speed of {} is not from 1e-6 to 1e6", speed);
+}
+
+}  // namespace
+
+ThreadJob::ThreadJob(int32_t ranks, const FabricOptions& options, const std::vector<double>& speeds)
     : options_(options), sleepers_(ranks), known_(ranks), ended_(ranks), sleeps_(ranks) {
   const bool is_virtual = options.link.clock == LinkOptions::Clock::kVirtual;
-  if (is_virtual) clocks_.emplace(ranks, options.link.cores);
+  check_speeds(speeds, ranks, is_virtual);
+  if (is_virtual) clocks_.emplace(ranks, options.link.cores, speeds);
   const LinkModel links(options.link, ranks);  // checks the options
   if (is_virtual || LinkModel::costs_time(options.link)) links_ = links;
 }

@@ -39,7 +39,8 @@ class ThreadJob {
  public:
   using Lock = std::unique_lock<std::mutex>;
 
-  ThreadJob(int32_t ranks, const FabricOptions& options);
+  /// Throws InputError for links, or speeds of virtual clocks, that can't be.
+  ThreadJob(int32_t ranks, const FabricOptions& options, const std::vector<double>& speeds);
 
   Lock lock() { return Lock(mutex_); }
 

@@ -283,8 +283,13 @@ void run_rank(const std::shared_ptr<ThreadGroup>& group, int32_t rank,
 }  // namespace
 
 void run_thread_ranks(int32_t ranks, const FabricOptions& options, const std::function<void(Fabric&)>& body) {
+  run_thread_ranks(ranks, options, {}, body);
+}
+
+void run_thread_ranks(int32_t ranks, const FabricOptions& options, const std::vector<double>& speeds,
+                      const std::function<void(Fabric&)>& body) {
   DISTCA_CHECK(ranks >= 1, "at least 1 rank is needed, not {}", ranks);
-  const auto job = std::make_shared<ThreadJob>(ranks, options);
+  const auto job = std::make_shared<ThreadJob>(ranks, options, speeds);
   std::vector<int32_t> world_ranks(ranks);
   for (int32_t rank = 0; rank < ranks; ++rank) world_ranks[rank] = rank;
   const auto group = std::make_shared<ThreadGroup>(job, world_ranks);

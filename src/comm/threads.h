@@ -10,4 +10,9 @@ namespace distca {
 /// rank that `options.can_lose` lets go is lost, and the others go on when they call Fabric::survivors().
 void run_thread_ranks(int32_t ranks, const FabricOptions& options, const std::function<void(Fabric&)>& body);
 
+/// The same on virtual clocks by which each rank computes at a speed of its own, 1 being this machine's.
+/// Empty: all 1.
+void run_thread_ranks(int32_t ranks, const FabricOptions& options, const std::vector<double>& speeds,
+                      const std::function<void(Fabric&)>& body);
+
 }  // namespace distca

@@ -92,7 +92,10 @@ void write_files(const std::string& folder, const Trainer& trainer, const Checkp
   save_llama(folder, trainer.parameters.model.config, tensors.weights);
   save_tensors(folder + "/optimizer.safetensors", optimizer_tensors(tensors));
   write_file_atomically(folder + "/data.json", trainer.stream_state());
-  const Json run = {{"format", 1}, {"step", trainer.next_step()}, {"updates", trainer.adam.updates}};
+  const Json run = {{"format", 1},
+                    {"step", trainer.next_step()},
+                    {"updates", trainer.adam.updates},
+                    {"speeds", Json::parse(trainer.speeds.dump())}};
   write_file_atomically(folder + "/run.json", run.dump(1) + "\n");
   sync_folder(folder);
 }
@@ -246,6 +249,7 @@ void load_checkpoint(const std::string& folder, Trainer& trainer) {
     DISTCA_CHECK_INPUT(run.at("format") == 1, "{}: format {} is not known here", run_path,
                        run.at("format").dump());
     run.at("updates").get_to(trainer.adam.updates);
+    if (run.contains("speeds")) trainer.speeds.restore(run["speeds"].dump(), run_path);
     DISTCA_CHECK_INPUT(run.at("step") == trainer.next_step(), "{}: is of step {}, and data.json of step {}",
                        run_path, run.at("step").dump(), trainer.next_step());
   } catch (const Json::exception&) {

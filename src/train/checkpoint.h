@@ -7,7 +7,7 @@
 //                     model.safetensors         its weights
 //                     optimizer.safetensors     exp_avg.NAME and exp_avg_sq.NAME for every tensor
 //                     data.json                 where the stream of documents stands
-//                     run.json                  updates done; written last
+//                     run.json                  updates done, measured speeds; written last
 //
 // The random numbers of a run are its initial weights and the order of its documents, both functions of the
 // seed, so the place in the data is all the random state there is. Nothing in a checkpoint depends on the

@@ -112,6 +112,12 @@ void assign(const ConfigKey& key, const toml::node& node, const std::string& pla
     if (!node.is_string()) refuse("a text");
     check_choice(key, node.as_string()->get(), place);
     **string = node.as_string()->get();
+  } else if (const auto* speeds = std::get_if<SpeedSetting*>(&key.slot)) {
+    const bool measured = node.is_string() && node.as_string()->get() == "measured";
+    if (!measured && !node.is_array()) refuse("a list of numbers or \"measured\"");
+    **speeds = {};
+    (*speeds)->measured = measured;
+    if (!measured) (*speeds)->given = list_of_numbers(key, *node.as_array(), place);
   } else {
     if (!node.is_array()) refuse("a list of numbers");
     *std::get<std::vector<double>*>(key.slot) = list_of_numbers(key, *node.as_array(), place);

@@ -13,6 +13,14 @@
 
 namespace distca {
 
+/// A list of speeds, or that they are to be measured.
+struct SpeedSetting {
+  std::vector<double> given;
+  bool measured = false;
+
+  friend bool operator==(const SpeedSetting&, const SpeedSetting&) = default;
+};
+
 /// Defaults are those of the documentation; 0 and "" mean "not given" where the table says so.
 struct Config {
   struct Data {
@@ -59,7 +67,7 @@ struct Config {
     int64_t pp = 1;
     int64_t cp = 1;
     std::vector<double> stage_layers;
-    std::vector<double> speeds;
+    SpeedSetting speeds;
     int64_t servers = 0;
     std::string recompute = "none";
     std::string schedule = "same_phase";
@@ -75,6 +83,7 @@ struct Config {
     double node_latency = 0;
     double node_bandwidth = 0;
     int64_t ranks_per_node = 0;
+    std::vector<double> speeds;
   } link;
   struct Checkpoint {
     std::string dir;
@@ -95,7 +104,7 @@ struct Config {
 };
 
 /// A place in a Config, by the type of value it holds.
-using ConfigSlot = std::variant<bool*, int64_t*, double*, std::string*, std::vector<double>*>;
+using ConfigSlot = std::variant<bool*, int64_t*, double*, std::string*, std::vector<double>*, SpeedSetting*>;
 
 /// One key: where its value goes, which values it takes, and what it means.
 struct ConfigKey {

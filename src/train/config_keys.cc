@@ -152,9 +152,11 @@ void add_parallel_and_link(Table& table, Config& c) {
       .key("cp", &c.parallel.cp,
            "context-parallel degree of the baselines `wlb`, `cp`, `cp-seq`; divides the data-parallel ranks")
       .between(1, 1e6)
-      .key("speeds", &c.parallel.speeds, "speed of each rank relative to the others; empty: all equal")
-      .least(0)
-      .not_yet()
+      .key("speeds", &c.parallel.speeds,
+           "how fast ranks (or attention servers: those of one tensor-parallel index) are, relative to each "
+           "other; `\"measured\"`: by what they take for attention, updated as the run goes on; empty: all "
+           "equal")
+      .least(1e-6)
       .key("servers", &c.parallel.servers,
            "dedicated attention servers per tensor-parallel index: ranks without a model")
       .between(0, 1e6)
@@ -189,7 +191,11 @@ void add_parallel_and_link(Table& table, Config& c) {
       .key("node_bandwidth", &c.link.node_bandwidth, "bytes/s of a node; 0: not limited")
       .least(0)
       .key("ranks_per_node", &c.link.ranks_per_node, "0: all ranks are one node")
-      .least(0);
+      .least(0)
+      .key("speeds", &c.link.speeds,
+           "how fast the clock of each rank lets it compute, to see what unequal ranks do (`clock = "
+           "\"virtual\"`); empty: all 1")
+      .least(1e-6);
 }
 
 void add_checkpoint_and_cluster(Table& table, Config& c) {
@@ -215,7 +221,8 @@ void add_checkpoint_and_cluster(Table& table, Config& c) {
 }
 
 std::string type_name(const ConfigSlot& slot) {
-  static constexpr const char* kNames[] = {"boolean", "integer", "number", "text", "list of numbers"};
+  static constexpr const char* kNames[] = {"boolean", "integer",         "number",
+                                           "text",    "list of numbers", "list of numbers, or text"};
   return kNames[slot.index()];
 }
 
@@ -262,8 +269,10 @@ std::string toml_text(const ConfigSlot& slot) {
   if (const auto* whole = std::get_if<int64_t*>(&slot)) return std::to_string(**whole);
   if (const auto* number = std::get_if<double*>(&slot)) return number_text(**number);
   if (const auto* string = std::get_if<std::string*>(&slot)) return "\"" + **string + "\"";
+  const auto* speeds = std::get_if<SpeedSetting*>(&slot);
+  if (speeds != nullptr && (*speeds)->measured) return "\"measured\"";
   std::string out = "[";
-  for (double value : *std::get<std::vector<double>*>(slot))
+  for (double value : speeds != nullptr ? (*speeds)->given : *std::get<std::vector<double>*>(slot))
     out += (out.size() > 1 ? ", " : "") + number_text(value);
   return out + "]";
 }

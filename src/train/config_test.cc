@@ -38,7 +38,7 @@ TEST(Config, ReadsEveryTypeOfValue) {
   EXPECT_EQ(config.train.lr, 1);
   EXPECT_EQ(config.train.metrics, "m.jsonl");
   EXPECT_EQ(config.attention.policy, "none");
-  EXPECT_THAT(config.parallel.speeds, testing::ElementsAre(1, 0.5));
+  EXPECT_THAT(config.parallel.speeds.given, testing::ElementsAre(1, 0.5));
   EXPECT_EQ(config.checkpoint.keep, 3);
   EXPECT_EQ(config.train.nano_batches, 2) << "the default";
 }
@@ -120,7 +120,7 @@ TEST(Config, TopLevelKeyIsUnknown) {
 
 TEST(Config, WhatTheTrainerDoesNotDoIsRefusedByName) {
   EXPECT_NO_THROW(check_trainable(parse("")));
-  const std::vector<std::string> refused = {"parallel.speeds=[1, 2]", "attention.graphs=true"};
+  const std::vector<std::string> refused = {"attention.graphs=true"};
   for (const std::string& setting : refused) {
     try {
       check_trainable(parse("", {setting}));
@@ -130,6 +130,14 @@ TEST(Config, WhatTheTrainerDoesNotDoIsRefusedByName) {
     }
   }
   EXPECT_NO_THROW(check_trainable(parse("", {"attention.policy=none", "attention.memory=resend"})));
+}
+
+TEST(Config, SpeedsAreAListOrMeasured) {
+  EXPECT_TRUE(parse("", {"parallel.speeds=measured"}).parallel.speeds.measured);
+  EXPECT_THAT(parse("", {"parallel.speeds=measured", "parallel.speeds=[2, 1]"}).parallel.speeds.given,
+              testing::ElementsAre(2, 1));
+  EXPECT_THAT(error_of("", {"parallel.speeds=fast"}), HasSubstr("takes a list of numbers or \"measured\""));
+  EXPECT_THAT(error_of("", {"parallel.speeds=[1, 0]"}), HasSubstr("less than 1e-06"));
 }
 
 TEST(Config, KeysHaveNamesOfTheirOwnAndDefaultsWithinTheirLimits) {

@@ -51,6 +51,10 @@ std::string metrics_line(const StepMetrics& m) {
                {"redone", m.redone},
                {"servers", m.servers},
                {"digest", hex_digest(m.digest)}};
+  line["held_rows"] = m.held_rows;
+  line["held_rows_max_over_mean"] = m.held_rows_max_over_mean;
+  if (m.idle_share > 0) line["idle_done"] = m.idle_load / m.idle_share;
+  if (!m.speeds.empty()) line["speeds"] = m.speeds;
   if (m.timing_only) line["timing_only"] = true;
   return line.dump();
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 namespace distca {
 
@@ -27,6 +28,13 @@ struct StepMetrics {
   int64_t redone = 0;                  // how often the step was begun again because a server was lost
   int64_t servers = 0;                 // dedicated servers that took part, of all tensor-parallel indices
   bool timing_only = false;            // rows weren't sent: loss and gradient mean nothing
+
+  // Attention of idle stages and dedicated servers: planned, and what the finish-time rule gives them.
+  double idle_load = 0, idle_share = 0;
+  // K/V rows of a layer, of the server that holds most, and that over the mean of the worst plan.
+  int64_t held_rows = 0;
+  double held_rows_max_over_mean = 1;
+  std::vector<double> speeds;  // of attention servers, as the step was planned; empty: all 1
 };
 
 /// The JSON line, without its end.

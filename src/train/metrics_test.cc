@@ -34,6 +34,17 @@ TEST(Metrics, LineHasTheDocumentedKeysAndAllDigitsOfTheLoss) {
   EXPECT_EQ(metrics_line(metrics).find('\n'), std::string::npos);
 }
 
+TEST(Metrics, SpeedsAndIdleRanksAreInTheLineWhereThereAreAny) {
+  StepMetrics metrics;
+  EXPECT_FALSE(Json::parse(metrics_line(metrics)).contains("speeds"));
+  EXPECT_FALSE(Json::parse(metrics_line(metrics)).contains("idle_done"));
+  metrics.speeds = {1, 0.5};
+  metrics.idle_load = 3, metrics.idle_share = 4;
+  const Json line = Json::parse(metrics_line(metrics));
+  EXPECT_EQ(line["speeds"], (std::vector<double>{1, 0.5}));
+  EXPECT_EQ(line["idle_done"], 0.75);
+}
+
 TEST(Metrics, AResumedRunDropsTheLinesOfTheStepsItRedoesAndAHalfWrittenOne) {
   const std::string path = testing::TempDir() + "metrics.jsonl";
   std::filesystem::remove(path);

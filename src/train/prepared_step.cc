@@ -55,9 +55,10 @@ void StepPreparer::start() {
   });
 }
 
-PreparedStep StepPreparer::take() {
+PreparedStep StepPreparer::take(std::vector<double> speeds) {
   DISTCA_CHECK(next_.valid(), "step {} is beyond the last", stream_.state().step);
   PreparedStep step = next_.get();
+  options_.ticks.plan.speeds = std::move(speeds);
   start();
   return step;
 }
@@ -93,6 +94,9 @@ void StepPreparer::plan_ticks(PreparedStep& step, const std::vector<Layout>& lay
   step.beyond_row_limit = planner.beyond_row_limit();
   step.idle_load = planner.idle_load();
   step.idle_share = planner.idle_share();
+  step.own_load = planner.own_load();
+  step.held_rows = planner.held_rows();
+  step.held_rows_max_over_mean = planner.held_rows_max_over_mean();
   for (const Layout& layout : layouts)
     step.load_max_over_mean_none = std::max(step.load_max_over_mean_none, max_over_mean(home_loads(layout)));
 }

@@ -25,6 +25,9 @@ struct PreparedStep {
   double load_max_over_mean_none = 1;       // if every rank computed the queries it is home to
   int64_t beyond_row_limit = 0;             // plans that can't keep the limit of K/V rows
   double idle_load = 0, idle_share = 0;     // see TickPlanner
+  double own_load = 0;                      // of this rank, in the unit of costs
+  int64_t held_rows = 0;                    // K/V rows of a layer, of the server that holds most
+  double held_rows_max_over_mean = 1;       // of the worst plan
 
   uint64_t digest() const;  // of all plans
 };
@@ -50,8 +53,9 @@ class StepPreparer {
   /// Waits for the step under way, if any.
   ~StepPreparer();
 
-  /// The next step, and starts on the one after it. Throws what making it threw.
-  PreparedStep take();
+  /// The next step, and starts on the one after it, whose plans go by `speeds`. Throws what making it threw.
+  PreparedStep take(std::vector<double> speeds);
+  PreparedStep take() { return take(options_.ticks.plan.speeds); }
 
  private:
   PreparedStep make();

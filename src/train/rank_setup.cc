@@ -4,6 +4,7 @@
 
 #include "train/gather.h"
 #include "train/plan_costs.h"
+#include "train/speeds.h"
 
 namespace distca {
 namespace {
@@ -96,7 +97,14 @@ PrepareOptions prepare_options(const RunInputs& inputs, const RankGrid& grid, co
                             static_cast<int64_t>(c10::elementSize(options.dtype))};
   ticks.plan.bytes = row_bytes(heads);
   set_costs(config, inputs.model, heads, ticks);
+  check_speeds(config.parallel.speeds, grid);
+  ticks.plan.speeds = speeds_here(ServerSpeeds(config.parallel.speeds, grid).next(), ticks);
   return options;
+}
+
+std::vector<double> speeds_here(const std::vector<double>& all, const TickPlanOptions& ticks) {
+  const int32_t begin = ticks.stage_begin * ticks.grid.dp;
+  return speeds_of(all, begin, begin + ticks.servers());
 }
 
 std::unique_ptr<StageLink> make_link(Fabric& attention, const RunInputs& inputs, const RankGrid& grid,

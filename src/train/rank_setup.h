@@ -54,6 +54,8 @@ AdamState make_state(const RunInputs& inputs, const RankGrid& grid, const RankPl
 RuntimeOptions runtime_options(const Config& config);
 RunnerOptions runner_options(const RunInputs& inputs, const RankGrid& grid, const RankPlace& place);
 PrepareOptions prepare_options(const RunInputs& inputs, const RankGrid& grid, const RankPlace& place);
+/// Of the servers that plan together with this rank, out of those of all attention ranks.
+std::vector<double> speeds_here(const std::vector<double>& all, const TickPlanOptions& ticks);
 /// Null where there is one stage. A collective of the fabric's ranks.
 std::unique_ptr<StageLink> make_link(Fabric& attention, const RunInputs& inputs, const RankGrid& grid,
                                      at::Device device);

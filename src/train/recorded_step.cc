@@ -20,7 +20,16 @@ bool is_recorded(const ConfigKey& key) {
 }
 
 Json value_of(const ConfigSlot& slot) {
-  return std::visit([](const auto* value) { return Json(*value); }, slot);
+  if (const auto* speeds = std::get_if<SpeedSetting*>(&slot))
+    return (*speeds)->measured ? Json("measured") : Json((*speeds)->given);
+  return std::visit(
+      [](const auto* value) {
+        if constexpr (std::is_same_v<decltype(value), const SpeedSetting*>)
+          return Json();
+        else
+          return Json(*value);
+      },
+      slot);
 }
 
 Json settings_json(const Config& config) {

@@ -166,6 +166,11 @@ void add_step(RunSummary& run, const StepMetrics& step) {
   run.tokens += step.tokens;
   run.padding += step.padding;
   run.seconds += step.step_s;
+  PlanningSums& planning = run.planning;
+  planning.idle_load += step.idle_load;
+  planning.idle_share += step.idle_share;
+  planning.held_rows = std::max(planning.held_rows, step.held_rows);
+  planning.held_rows_max_over_mean = std::max(planning.held_rows_max_over_mean, step.held_rows_max_over_mean);
   const auto mean = [&](double& so_far, double value) {
     so_far += (value - so_far) / static_cast<double>(run.steps);
   };
@@ -243,7 +248,11 @@ std::string RunSummary::json() const {
               {"wait_s_per_step", wait_s},
               {"memory", {{"predicted", memory.predicted}, {"measured", memory.measured}}},
               {"checkpoint", checkpoint},
+              {"held_rows", planning.held_rows},
+              {"held_rows_max_over_mean", planning.held_rows_max_over_mean},
+              {"bubble", bubble_of(breakdown)},
               {"breakdown", breakdown_json(breakdown)}};
+  if (planning.idle_share > 0) out["idle_done"] = planning.idle_load / planning.idle_share;
   return out.dump(2) + "\n";
 }
 
@@ -442,7 +451,10 @@ RunSummary run_training(Fabric& fabric, RunInputs inputs) {
   if (fabric.rank() == 0) {
     const bool all_left = trainer.fabrics().world.world_size() == fabric.world_size();
     if (whole && all_left) compare_memory(config, summary.memory);
-    if (summary.steps > 0) std::fputs(breakdown_table(summary.breakdown).c_str(), stderr);
+    if (summary.steps > 0) {
+      std::fputs(breakdown_table(summary.breakdown).c_str(), stderr);
+      std::fputs(planning_line(summary.breakdown, summary.planning).c_str(), stderr);
+    }
   }
   if (summary.stopped && fabric.rank() == 0) {
     log_warning("stopped by SIGTERM after step {} of {}; {}", trainer.next_step(), config.train.steps,

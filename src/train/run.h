@@ -33,6 +33,7 @@ struct RunSummary {
   bool stopped = false;    // by a signal, before the last step
   uint64_t digest = 0;     // of the last step's plans
   std::vector<RankBreakdown> breakdown;
+  PlanningSums planning;
 
   std::string json() const;
 };

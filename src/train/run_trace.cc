@@ -116,6 +116,31 @@ std::string breakdown_table(const std::vector<RankBreakdown>& ranks) {
   return out;
 }
 
+double bubble_of(const std::vector<RankBreakdown>& ranks) {
+  double bubble = 0, all = 0;
+  for (const RankBreakdown& rank : ranks) {
+    bubble += rank.of(WorkKind::kBubble);
+    all += rank.step_s;
+  }
+  return all > 0 ? bubble / all : 0;
+}
+
+std::string planning_line(const std::vector<RankBreakdown>& ranks, const PlanningSums& sums) {
+  char text[128];
+  std::snprintf(text, sizeof text, "bubble %.1f%% of the ranks' time; ", 100 * bubble_of(ranks));
+  std::string out = text;
+  if (sums.idle_share > 0) {
+    std::snprintf(text, sizeof text,
+                  "idle ranks did %.1f%% of the attention that the finish-time rule gives them; ",
+                  100 * sums.idle_load / sums.idle_share);
+    out += text;
+  }
+  std::snprintf(text, sizeof text,
+                "a server held up to %lld K/V rows of a layer, up to %.2f of a plan's mean\n",
+                static_cast<long long>(sums.held_rows), sums.held_rows_max_over_mean);
+  return out + text;
+}
+
 std::vector<double> clock_offsets(Fabric& world) {
   std::vector<double> offsets(static_cast<size_t>(world.world_size()), 0.0);
   if (world.kind() == "threads") return offsets;

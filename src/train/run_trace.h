@@ -42,6 +42,19 @@ std::vector<RankBreakdown> gather_breakdown(Fabric& world, const RankBreakdown& 
 /// A line a rank (16 at most, then the mean of all), as shares of the steps' time.
 std::string breakdown_table(const std::vector<RankBreakdown>& ranks);
 
+/// What the plans of a run came to.
+struct PlanningSums {
+  double idle_load = 0, idle_share = 0;  // attention of ranks without a micro-batch: planned, and by the rule
+  int64_t held_rows = 0;                 // K/V rows of a layer, of the server that held most
+  double held_rows_max_over_mean = 1;    // of the worst plan
+};
+
+/// Share of all ranks' time that is bubble.
+double bubble_of(const std::vector<RankBreakdown>& ranks);
+
+/// "bubble 12.3% of the ranks' time; …", a line.
+std::string planning_line(const std::vector<RankBreakdown>& ranks, const PlanningSums& sums);
+
 /// What has to be added to each rank's clock to have that of rank 0: 0 where they are the same clock, else
 /// estimated from messages to and fro, to about half their time. Collective.
 std::vector<double> clock_offsets(Fabric& world);

@@ -4,8 +4,9 @@
 #include <utility>
 
 #include "base/check.h"
-#include "plan/exchange.h"
 #include "plan/finish.h"
+#include "plan/report.h"
+#include "plan/traffic.h"
 
 namespace distca {
 
@@ -94,8 +95,8 @@ Plan TickPlanner::plan_of_forward(const Tick& tick, const std::vector<bool>& run
   return plan;
 }
 
-std::shared_ptr<const SlotTables> TickPlanner::tables_of(const Made& made, int64_t home_rows) const {
-  const Exchange exchange = make_exchange(made.plan);
+std::shared_ptr<const SlotTables> TickPlanner::tables_of(const Made& made, const Exchange& exchange,
+                                                         int64_t home_rows) const {
   auto out = std::make_shared<SlotTables>();
   out->tables = std::make_shared<RankTables>(
       make_rank_tables(made.plan, exchange, digests_.back(), options_.rank, at::kCPU, home_rows));
@@ -172,6 +173,23 @@ void TickPlanner::account(const Plan& plan, const PlanOptions& options) {
   }
 }
 
+void TickPlanner::account_rows(const Plan& plan, const Exchange& exchange) {
+  const std::vector<int64_t> held = held_kv_rows(plan, exchange);
+  held_rows_ = std::max(held_rows_, *std::max_element(held.begin(), held.end()));
+  held_rows_max_over_mean_ = std::max(held_rows_max_over_mean_, max_over_mean(held));
+}
+
+void TickPlanner::count_own_load(Made& made) const {
+  // Without a profile backward costs 2.5 times what forward does.
+  const bool in_seconds = options_.plan.cost.in_seconds();
+  for (const Task& task : made.plan.tasks) {
+    if (task.server != options_.rank) continue;
+    const auto forward = static_cast<double>(options_.plan.cost(task));
+    made.own_load += forward;
+    made.own_backward += in_seconds ? static_cast<double>(options_.backward_cost(task)) : 2.5 * forward;
+  }
+}
+
 PlanOptions TickPlanner::plan_options(bool forward, const std::vector<double>& work) const {
   PlanOptions options = options_.plan;
   options.layout = LayoutKind::kFixed;
@@ -205,7 +223,10 @@ TickPlanner::MadePointer TickPlanner::make(const Tick& tick, int64_t nano_batch,
   const bool holds = stage < options_.stages() && running[stage];
   const int64_t rows =
       holds ? rows_held(this->layout(tick.micro_batches[stage], nano_batch), options_.grid) : 0;
-  made->tables = tables_of(*made, rows);
+  const Exchange exchange = make_exchange(made->plan);
+  if (tick.forward) account_rows(made->plan, exchange);
+  made->tables = tables_of(*made, exchange, rows);
+  count_own_load(*made);
   return made;
 }
 
@@ -233,6 +254,7 @@ PreparedTick TickPlanner::plan(const Tick& tick) {
         made = before;
       }
       out.slots[nano_batch].push_back(made->tables);
+      own_load_ += tick.forward ? made->own_load : made->own_backward;
       for (int32_t stage = 0; stage < options_.stages(); ++stage) {
         if (!running[stage]) continue;
         const int64_t layer = tick.forward ? slot : layers(stage) - 1 - slot;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "attend/rank_tables.h"
+#include "plan/exchange.h"
 #include "plan/link_cost.h"
 #include "plan/policy.h"
 #include "train/rank_grid.h"
@@ -85,6 +86,11 @@ class TickPlanner {
   /// what the finish-time rule gives them.
   double idle_load() const { return idle_load_; }
   double idle_share() const { return idle_share_; }
+  /// Load of this rank's tasks in all layers, forward and backward.
+  double own_load() const { return own_load_; }
+  /// The most K/V rows of a layer that a server holds, and the worst plan's most over its mean.
+  int64_t held_rows() const { return held_rows_; }
+  double held_rows_max_over_mean() const { return held_rows_max_over_mean_; }
 
  private:
   /// A plan of some stages' documents.
@@ -92,6 +98,8 @@ class TickPlanner {
     Plan plan;
     std::vector<int32_t> doc_end;  // by stage: where its documents end
     std::shared_ptr<const SlotTables> tables;
+    double own_load = 0;  // of this rank's tasks, forward; `own_backward` backward
+    double own_backward = 0;
   };
   using MadePointer = std::shared_ptr<const Made>;
 
@@ -103,12 +111,15 @@ class TickPlanner {
                  std::vector<int32_t>& doc_end) const;
   Plan plan_of_forward(const Tick& tick, const std::vector<bool>& running, int64_t nano_batch, int64_t slot,
                        Layout layout, const std::vector<int32_t>& doc_end) const;
-  std::shared_ptr<const SlotTables> tables_of(const Made& made, int64_t home_rows) const;
+  std::shared_ptr<const SlotTables> tables_of(const Made& made, const Exchange& exchange,
+                                              int64_t home_rows) const;
   PlanOptions plan_options(bool forward, const std::vector<double>& work) const;
   std::vector<SlotTables::Ends> ends_of(const RowTable& table,
                                         const std::vector<int64_t>& server_row_end) const;
   Plan make_within_limit(const Layout& layout, PlanOptions options);
   void account(const Plan& plan, const PlanOptions& options);
+  void account_rows(const Plan& plan, const Exchange& exchange);
+  void count_own_load(Made& made) const;
 
   const Layout& layout(int64_t micro_batch, int64_t nano_batch) const;
   int64_t layers(int32_t stage) const { return options_.stage_layers[options_.stage_begin + stage]; }
@@ -121,7 +132,9 @@ class TickPlanner {
   std::vector<uint64_t> digests_;
   double worst_finish_ = 1;
   int64_t beyond_row_limit_ = 0;
-  double idle_load_ = 0, idle_share_ = 0;
+  double idle_load_ = 0, idle_share_ = 0, own_load_ = 0;
+  int64_t held_rows_ = 0;
+  double held_rows_max_over_mean_ = 1;
 };
 
 }  // namespace distca

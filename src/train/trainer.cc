@@ -86,6 +86,11 @@ void check_parallel(const RunInputs& inputs, int32_t ranks) {
       "parallel.servers = {}: with attention.policy = \"{}\" dedicated servers would have nothing "
       "to do, only \"cad\" plans for them",
       grid.servers, config.attention.policy);
+  const SpeedSetting& speeds = config.parallel.speeds;
+  DISTCA_CHECK_INPUT(
+      config.attention.policy == "cad" || (speeds.given.empty() && !speeds.measured),
+      "parallel.speeds: with attention.policy = \"{}\" nothing goes by them, only \"cad\" plans by speed",
+      config.attention.policy);
   prepare_options(inputs, grid, place_of(grid, 0));  // what plans go by
 }
 
@@ -110,6 +115,7 @@ Trainer::Trainer(Fabric& world, const RunInputs& inputs)
       place(place_of(grid, world.rank())),
       stage_layers(layers_by_stage(inputs)),
       spans([&world] { return world.now(); }),
+      speeds(inputs.config.parallel.speeds, grid),
       inputs_(inputs),
       crew_(std::make_unique<RankCrew>(world, inputs, grid, place, spans)),
       stream_(inputs.source, batch_inputs(inputs.config)),
@@ -120,6 +126,7 @@ Trainer::Trainer(Fabric& world, const RunInputs& inputs)
   crew_->take(parameters, inputs_, grid, place);
   if (inputs.repeated) stream_.repeat(*inputs.repeated);
   before_ = after_ = stream_.state();
+  if (speeds.measured()) spans.start(/*keep_spans=*/false);
 }
 
 void Trainer::restore_stream(std::string_view state, const std::string& origin) {
@@ -168,19 +175,23 @@ void Trainer::sum_over_ranks(std::vector<double>& losses, StepMetrics& metrics) 
   losses.pop_back();
   metrics.bytes = static_cast<int64_t>(losses.back());
   losses.pop_back();
-  std::vector<double> worst = {metrics.wait_s, metrics.load_max_over_mean};
+  std::vector<double> worst = {metrics.wait_s, metrics.load_max_over_mean,
+                               static_cast<double>(metrics.held_rows), metrics.held_rows_max_over_mean};
   fabrics().world.all_reduce(std::span<double>(worst), ReduceOp::kMax, "longest wait");
   metrics.wait_s = worst[0];
   metrics.load_max_over_mean = worst[1];
+  metrics.held_rows = static_cast<int64_t>(worst[2]);
+  metrics.held_rows_max_over_mean = worst[3];
 }
 
 PreparedStep Trainer::take_step() {
   const double asked = fabrics().world.now();
   if (preparer_ == nullptr) {
+    prepare_.ticks.plan.speeds = speeds_here(speeds.next(), prepare_.ticks);
     preparer_ = std::make_unique<StepPreparer>(stream_, prepare_);
     plan_begin_ = asked;
   }
-  PreparedStep step = preparer_->take();
+  PreparedStep step = preparer_->take(speeds_here(speeds.after_next(), prepare_.ticks));
   before_ = after_;
   after_ = step.after;
   spans.place = {.step = step.batch.step};
@@ -221,6 +232,12 @@ StepMetrics Trainer::forward_backward() {
   metrics.servers = fabrics().world.world_size() - grid.model_ranks() * grid.tp;
   metrics.load_max_over_mean = step.load_max_over_mean;
   metrics.load_max_over_mean_none = step.load_max_over_mean_none;
+  metrics.idle_load = step.idle_load;
+  metrics.idle_share = step.idle_share;
+  metrics.held_rows = step.held_rows;
+  metrics.held_rows_max_over_mean = step.held_rows_max_over_mean;
+  metrics.speeds = speeds.next();
+  own_load_ = step.own_load;
   spans.place = {.step = metrics.step};
   const double summing = fabrics().world.now();
   sum_over_ranks(losses, metrics);
@@ -264,6 +281,7 @@ void Trainer::update(StepMetrics& metrics) {
   const SpanTimer timer(&spans, WorkKind::kOptimizer, "optimizer");
   apply(metrics);
   exchange_updates();
+  measure_speeds();
   next_step_ = metrics.step + 1;
 }
 
@@ -282,6 +300,20 @@ void Trainer::exchange_updates() {
   if (inputs_.config.parallel.shard_optimizer && !place.server)
     exchange_slices(*fabrics().data, parameters.values, optimizer_slices(parameters, grid.dp),
                     "updated parameters");
+}
+
+// Every rank of a tensor-parallel group has its server's load: the slowest counts.
+void Trainer::measure_speeds() {
+  if (!speeds.measured()) return speeds.add_step({}, {});
+  const auto servers = static_cast<size_t>(grid.attention_ranks());
+  std::vector<double> loads(servers), seconds(servers);
+  const double attended = spans.seconds()[static_cast<size_t>(WorkKind::kAttention)];
+  loads[static_cast<size_t>(place.attention_rank)] = own_load_;
+  seconds[static_cast<size_t>(place.attention_rank)] = attended - attended_before_;
+  attended_before_ = attended;
+  fabrics().world.all_reduce(std::span<double>(loads), ReduceOp::kMax, "loads of the step");
+  fabrics().world.all_reduce(std::span<double>(seconds), ReduceOp::kMax, "seconds of attention");
+  speeds.add_step(loads, seconds);
 }
 
 // A step is over when the last rank is done with it.

@@ -21,6 +21,7 @@
 #include "train/rank_grid.h"
 #include "train/rank_setup.h"
 #include "train/run_trace.h"
+#include "train/speeds.h"
 #include "train/survivors.h"
 
 namespace distca {
@@ -67,6 +68,8 @@ class Trainer {
   /// How often the next step was begun before.
   int64_t begun_before() const { return redone_; }
   int64_t next_step() const { return next_step_; }
+  /// Load that the last step's plans gave to this rank, forward and backward, in the unit of costs.
+  double own_load() const { return own_load_; }
   /// What the last step was about.
   const GlobalBatch& last_batch() const { return last_batch_; }
   /// Allocations that attention's buffers have made so far.
@@ -81,6 +84,7 @@ class Trainer {
   double steps_s = 0;         // of all steps so far, on this rank's clock
   FlatParameters parameters;  // of this rank's part; empty on a dedicated server
   AdamState adam;
+  ServerSpeeds speeds;
 
  private:
   PreparedStep take_step();
@@ -91,6 +95,7 @@ class Trainer {
   void sum_over_ranks(std::vector<double>& losses, StepMetrics& metrics);
   double gradient_norm() const;
   double computed_s() const { return crew_->computed_s() + optimizer_s_; }
+  void measure_speeds();
   void finish_times(double begin, double computed_before, StepMetrics& metrics);
   [[noreturn]] void stop_for(const PreparedStep& step, const std::vector<double>& losses,
                              const StepMetrics& metrics) const;
@@ -110,6 +115,7 @@ class Trainer {
   std::optional<double> begun_;  // when the step under way was begun first
   int64_t redone_ = 0;
   GlobalBatch last_batch_;
+  double own_load_ = 0, attended_before_ = 0;   // of the last step: load, and seconds in attention before it
   double plan_begin_ = 0;                       // when the next step's preparation began
   double optimizer_s_ = 0, packed_before_ = 0;  // thread CPU time
 };
