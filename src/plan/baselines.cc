@@ -108,6 +108,14 @@ Layout sequence_parallel_layout(const Layout& packed, int32_t cp) {
   return builder.finish();
 }
 
+Layout grouped_layout(const std::vector<int64_t>& doc_lengths,
+                      const std::vector<std::vector<int32_t>>& groups, int32_t cp) {
+  Layout packed;
+  packed.doc_lengths = doc_lengths;
+  packed.ranks = static_cast<int32_t>(groups.size()) * cp;
+  return head_tail_per_document(packed, groups, cp);
+}
+
 Layout wlb_layout(const Layout& packed, int32_t cp) {
   check_groups(packed, cp);
   WlbPacker packer(packed.ranks / cp, packed.rows * cp);

@@ -26,6 +26,10 @@ Layout sequence_parallel_layout(const Layout& packed, int32_t cp);
 /// documents of the layout are packed: none is left for a later step.
 Layout wlb_layout(const Layout& packed, int32_t cp);
 
+/// The same for groups that are decided: `groups` has the documents of each.
+Layout grouped_layout(const std::vector<int64_t>& doc_lengths,
+                      const std::vector<std::vector<int32_t>>& groups, int32_t cp);
+
 /// Packs the documents of one step after the other into `groups` of about equal workload. Outliers wait in
 /// queues, one a length class, until there is one for every group; what exceeds the memory cap waits for the
 /// next step.

@@ -17,9 +17,10 @@ using testing::RunResult;
 
 const RunResult& dense_run(const ExactMode& mode, const RunInputs& inputs) {
   static std::map<std::string, RunResult> made;
-  const std::string key =
-      format("{} {} {}", inputs.config.model.dtype, mode.micro_batches, inputs.model.tie_word_embeddings);
-  if (!made.count(key)) made[key] = testing::run_dense(inputs);
+  const int32_t groups = mode.policy == "wlb" ? mode.ranks() / mode.cp : 0;
+  const std::string key = format("{} {} {} {}", inputs.config.model.dtype, mode.micro_batches,
+                                 inputs.model.tie_word_embeddings, groups);
+  if (!made.count(key)) made[key] = testing::run_dense(inputs, groups);
   return made[key];
 }
 

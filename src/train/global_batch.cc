@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/json.h"
+#include "plan/baselines.h"
 #include "train/epoch_order.h"
 
 namespace distca {
@@ -119,6 +120,38 @@ GlobalBatch BatchStream::next() {
     repeated_->step = state_.step++;
     return *repeated_;
   }
+  GlobalBatch batch = next_in_order();
+  if (workload_groups_ > 0) pack(batch);
+  return batch;
+}
+
+void BatchStream::pack(GlobalBatch& batch) {
+  // What waits comes first, in its order, so that the packer's queues are as it left them.
+  std::vector<Piece> pieces = std::exchange(state_.waiting, {});
+  for (NanoBatch& nano_batch : batch.nano_batches) {
+    pieces.insert(pieces.end(), nano_batch.documents.begin(), nano_batch.documents.end());
+    nano_batch.documents.clear();
+  }
+  std::vector<WlbPacker::Document> documents;
+  for (const Piece& piece : pieces)
+    documents.push_back({static_cast<int64_t>(documents.size()), piece.tokens.size()});
+  const auto groups = static_cast<int32_t>(batch.nano_batches.size()) * workload_groups_;
+  WlbPacker packer(groups, (batch.rows + workload_groups_ - 1) / workload_groups_);
+  std::vector<bool> packed(pieces.size(), false);
+  size_t group = 0;
+  for (const auto& members : packer.pack(std::move(documents), /*flush=*/false)) {
+    NanoBatch& nano_batch = batch.nano_batches[group++ / static_cast<size_t>(workload_groups_)];
+    nano_batch.groups.push_back(static_cast<int64_t>(members.size()));
+    for (const WlbPacker::Document& member : members) {
+      packed[static_cast<size_t>(member.id)] = true;
+      nano_batch.documents.push_back(pieces[static_cast<size_t>(member.id)]);
+    }
+  }
+  for (size_t i = 0; i < pieces.size(); ++i)
+    if (!packed[i]) state_.waiting.push_back(pieces[i]);
+}
+
+GlobalBatch BatchStream::next_in_order() {
   GlobalBatch batch;
   batch.step = state_.step++;
   batch.rows = inputs_.rows();
@@ -144,15 +177,18 @@ GlobalBatch BatchStream::next() {
 }
 
 std::string BatchStream::dump_state(const StreamState& state) const {
-  Json passed_over = Json::array();
-  for (const Piece& piece : state.passed_over)
-    passed_over.push_back({piece.doc, piece.tokens.begin, piece.tokens.end});
-  const Json out = {{"inputs", inputs_json(source_, inputs_, lengths_digest_)},
-                    {"step", state.step},
-                    {"epoch", state.epoch},
-                    {"next", state.next},
-                    {"next_token", state.next_token},
-                    {"passed_over", passed_over}};
+  const auto pieces_json = [](const std::vector<Piece>& pieces) {
+    Json out = Json::array();
+    for (const Piece& piece : pieces) out.push_back({piece.doc, piece.tokens.begin, piece.tokens.end});
+    return out;
+  };
+  Json out = {{"inputs", inputs_json(source_, inputs_, lengths_digest_)},
+              {"step", state.step},
+              {"epoch", state.epoch},
+              {"next", state.next},
+              {"next_token", state.next_token},
+              {"passed_over", pieces_json(state.passed_over)}};
+  if (!state.waiting.empty()) out["waiting"] = pieces_json(state.waiting);
   return out.dump(1) + "\n";
 }
 
@@ -174,14 +210,17 @@ void BatchStream::restore_state(std::string_view text, const std::string& origin
     saved.at("epoch").get_to(state.epoch);
     saved.at("next").get_to(state.next);
     saved.at("next_token").get_to(state.next_token);
-    for (const Json& entry : saved.at("passed_over")) {
+    const auto read_piece = [&](const Json& entry) {
       const Piece piece{entry.at(0), {entry.at(1), entry.at(2)}};
       DISTCA_CHECK_INPUT(piece.doc >= 0 && piece.doc < source_.documents && piece.tokens.begin >= 0 &&
                              !piece.tokens.empty() && piece.tokens.end <= source_.length(piece.doc) &&
                              piece.tokens.size() <= inputs_.context,
                          "{}: no such document: {}", origin, entry.dump());
-      state.passed_over.push_back(piece);
-    }
+      return piece;
+    };
+    for (const Json& entry : saved.at("passed_over")) state.passed_over.push_back(read_piece(entry));
+    for (const Json& entry : saved.value("waiting", Json::array()))
+      state.waiting.push_back(read_piece(entry));
   } catch (const Json::exception&) {
     throw InputError(
         format("{}: not the state of a data stream: a part is missing or of the wrong type", origin));
@@ -190,6 +229,10 @@ void BatchStream::restore_state(std::string_view text, const std::string& origin
                          state.next <= source_.documents && state.next_token >= 0 &&
                          static_cast<int64_t>(state.passed_over.size()) <= inputs_.window,
                      "{}: not a state this dataset can be in", origin);
+  if (workload_groups_ == 0) {
+    state.passed_over.insert(state.passed_over.begin(), state.waiting.begin(), state.waiting.end());
+    state.waiting.clear();
+  }
   state_ = std::move(state);
 }
 

@@ -50,6 +50,8 @@ struct Piece {
 
 struct NanoBatch {
   std::vector<Piece> documents;  // in the order in which they lie end to end
+  /// Packed by workload: how many documents each group of ranks has. Else empty.
+  std::vector<int64_t> groups;
 
   std::vector<int64_t> lengths() const;
   int64_t tokens() const;
@@ -72,6 +74,7 @@ struct StreamState {
   int64_t epoch = 0, next = 0;  // place in the epoch's order from which documents are drawn next
   int64_t next_token = 0;       // and where in that document, when part of it is already drawn
   std::vector<Piece> passed_over;
+  std::vector<Piece> waiting;  // drawn, and delayed by packing by workload
 
   friend bool operator==(const StreamState&, const StreamState&) = default;
 };
@@ -92,6 +95,10 @@ class BatchStream {
   GlobalBatch next();
   /// From now on every step is `batch`, whose documents are those of the data set.
   void repeat(GlobalBatch batch) { repeated_ = std::move(batch); }
+  /// From now on the documents of a step are packed by workload (WLB-LLM, plan/baselines.h) into so many
+  /// groups of ranks a nano-batch: outliers wait for others of their size, and what would exceed 1.25 times a
+  /// group's rows waits for the next step. Batches then depend on the number of groups.
+  void pack_by_workload(int32_t groups) { workload_groups_ = groups; }
 
   const StreamState& state() const { return state_; }
   const TokenSource& source() const { return source_; }
@@ -105,12 +112,15 @@ class BatchStream {
 
  private:
   Piece draw();
+  GlobalBatch next_in_order();
+  void pack(GlobalBatch& batch);
 
   TokenSource source_;
   BatchInputs inputs_;
   uint64_t lengths_digest_ = 0;
   StreamState state_;
   std::optional<GlobalBatch> repeated_;
+  int32_t workload_groups_ = 0;
 };
 
 }  // namespace distca

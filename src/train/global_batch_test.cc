@@ -249,5 +249,66 @@ TEST(GlobalBatch, AStateOfAnotherRunIsRefusedByTheKeyThatDiffers) {
   EXPECT_THAT(error_of([&] { stream.restore_state("{", "x"); }), HasSubstr("x:1:2"));
 }
 
+TEST(GlobalBatch, PackedByWorkloadEveryDocumentComesOnceAndGroupsKeepTheirRows) {
+  const uint64_t seed = 5;
+  std::mt19937_64 random(seed);
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  BatchInputs inputs;
+  inputs.tokens_per_batch = 16384, inputs.context = 4096;
+  const TokenSource source = source_of(random_lengths(random, 4000, 4096));
+  BatchStream in_order(source, inputs), packed(source, inputs);
+  packed.pack_by_workload(2);
+  std::map<int64_t, int> drawn, given;
+  int64_t delayed = 0;
+  for (int step = 0; step < 12; ++step) {
+    for (const NanoBatch& nano_batch : in_order.next().nano_batches)
+      for (const Piece& piece : nano_batch.documents) ++drawn[piece.doc];
+    const GlobalBatch batch = packed.next();
+    ASSERT_EQ(batch.nano_batches.size(), 2U);
+    for (const NanoBatch& nano_batch : batch.nano_batches) {
+      ASSERT_EQ(nano_batch.groups.size(), 2U);
+      size_t doc = 0;
+      for (const int64_t members : nano_batch.groups) {
+        int64_t tokens = 0;
+        for (int64_t i = 0; i < members; ++i) {
+          const Piece& piece = nano_batch.documents.at(doc++);
+          tokens += piece.tokens.size();
+          EXPECT_EQ(++given[piece.doc], 1);
+        }
+        EXPECT_LE(tokens, 4096 * 5 / 4);
+      }
+      EXPECT_EQ(doc, nano_batch.documents.size());
+    }
+    delayed = std::max<int64_t>(delayed, packed.state().waiting.size());
+  }
+  EXPECT_GT(delayed, 0);
+  for (const Piece& piece : packed.state().waiting) EXPECT_EQ(++given[piece.doc], 1);
+  EXPECT_EQ(given, drawn);
+}
+
+TEST(GlobalBatch, PackedByWorkloadARestoredStreamGoesOn) {
+  std::mt19937_64 random(6);
+  BatchInputs inputs;
+  inputs.tokens_per_batch = 8192, inputs.context = 2048;
+  const TokenSource source = source_of(random_lengths(random, 2000, 2048));
+  BatchStream stream(source, inputs);
+  stream.pack_by_workload(2);
+  for (int step = 0; step < 5; ++step) stream.next();
+  ASSERT_FALSE(stream.state().waiting.empty());
+  BatchStream restored(source, inputs), unpacked(source, inputs);
+  restored.pack_by_workload(2);
+  restored.restore_state(stream.dump_state(), "state");
+  unpacked.restore_state(stream.dump_state(), "state");
+  EXPECT_EQ(unpacked.next().nano_batches[0].documents[0], stream.state().waiting[0]);
+  for (int step = 0; step < 5; ++step) {
+    const GlobalBatch one = stream.next(), other = restored.next();
+    for (size_t i = 0; i < one.nano_batches.size(); ++i) {
+      EXPECT_EQ(one.nano_batches[i].documents, other.nano_batches[i].documents);
+      EXPECT_EQ(one.nano_batches[i].groups, other.nano_batches[i].groups);
+    }
+  }
+  EXPECT_EQ(stream.state(), restored.state());
+}
+
 }  // namespace
 }  // namespace distca

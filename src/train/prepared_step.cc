@@ -8,6 +8,7 @@
 #include "attend/live_bytes.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "plan/baselines.h"
 #include "plan/report.h"
 #include "train/epoch_order.h"
 #include "train/rank_rows.h"
@@ -32,6 +33,15 @@ uint64_t PreparedStep::digest() const {
 }
 
 Layout layout_by(const PlanOptions& options, const NanoBatch& nano_batch, int64_t rows, int32_t ranks) {
+  if (!nano_batch.groups.empty()) {
+    std::vector<std::vector<int32_t>> groups;
+    int32_t doc = 0;
+    for (const int64_t members : nano_batch.groups) {
+      groups.emplace_back();
+      for (int64_t i = 0; i < members; ++i) groups.back().push_back(doc++);
+    }
+    return grouped_layout(nano_batch.lengths(), groups, options.cp);
+  }
   const Layout in_order = layout_of(nano_batch, rows, ranks);
   const bool packs_itself = options.policy != Policy::kNone && options.policy != Policy::kCad;
   if (!packs_itself && options.layout == LayoutKind::kFixed) return in_order;

@@ -119,6 +119,13 @@ RankGrid grid_of(const Config& config, int32_t world_size) {
   return make_grid(world_size, config.parallel.pp, config.parallel.tp, config.parallel.servers);
 }
 
+BatchStream make_stream(const RunInputs& inputs, const RankGrid& grid) {
+  BatchStream stream(inputs.source, batch_inputs(inputs.config));
+  const auto cp = static_cast<int32_t>(inputs.config.parallel.cp);
+  if (inputs.config.attention.policy == "wlb" && grid.dp % cp == 0) stream.pack_by_workload(grid.dp / cp);
+  return stream;
+}
+
 BatchInputs batch_inputs(const Config& config) {
   BatchInputs inputs;
   inputs.tokens_per_batch = config.train.tokens_per_batch;

@@ -35,6 +35,8 @@ struct RunInputs {
 };
 
 BatchInputs batch_inputs(const Config& config);
+/// The run's documents from its beginning, packed as its policy does.
+BatchStream make_stream(const RunInputs& inputs, const RankGrid& grid);
 at::ScalarType scalar_type(const std::string& dtype);
 
 /// Throws InputError when so many ranks don't divide as [parallel] asks.

@@ -78,8 +78,8 @@ class Reporter {
 };
 
 /// Where the run's documents go on.
-BatchStream stream_of(const RunInputs& inputs, const std::string& checkpoint) {
-  BatchStream stream(inputs.source, batch_inputs(inputs.config));
+BatchStream stream_of(const RunInputs& inputs, int32_t ranks, const std::string& checkpoint) {
+  BatchStream stream = make_stream(inputs, grid_of(inputs.config, ranks));
   if (!checkpoint.empty()) {
     const std::string path = checkpoint + "/data.json";
     stream.restore_state(read_text(path), path);
@@ -429,7 +429,8 @@ RunSummary run_training(Fabric& fabric, RunInputs inputs) {
   about(config, "train.tokens_per_batch", [&] { check_run(inputs, fabric.world_size()); });
   RunSummary summary;
   summary.checkpoint = checkpoint_to_resume(config.checkpoint);
-  const MemoryPlan planned = plan_memory(fabric, inputs, stream_of(inputs, summary.checkpoint));
+  const MemoryPlan planned =
+      plan_memory(fabric, inputs, stream_of(inputs, fabric.world_size(), summary.checkpoint));
   summary.memory.predicted = planned.peaks;
   Trainer trainer(fabric, inputs);
   if (!summary.checkpoint.empty()) load_checkpoint(summary.checkpoint, trainer);

@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/tensor.h>
 
+#include <algorithm>
 #include <memory>
 #include <random>
 
@@ -84,20 +85,21 @@ RunResult run_on_threads(int32_t ranks, const RunInputs& inputs) {
   return result;
 }
 
-RunResult run_dense(const RunInputs& inputs) {
+RunResult run_dense(const RunInputs& inputs, int32_t workload_groups) {
   const at::ScalarType dtype = scalar_type(inputs.config.model.dtype);
   LlamaParameters made = make_llama(inputs.model, LlamaPart::whole(inputs.model), dtype);
   initialize(made, static_cast<uint64_t>(inputs.config.train.seed));
   FlatParameters parameters = flatten(std::move(made));
   AdamState adam = make_adam_state(parameters);
   BatchStream stream(inputs.source, batch_inputs(inputs.config));
+  stream.pack_by_workload(workload_groups);
   RunResult result;
   for (int64_t step = 0; step < inputs.config.train.steps; ++step) {
     const GlobalBatch batch = stream.next();
     parameters.gradients.zero_();
     double loss = 0;
     for (const NanoBatch& nano_batch : batch.nano_batches) {
-      const Layout layout = layout_of(nano_batch, batch.rows, 1);
+      const Layout layout = layout_of(nano_batch, std::max(batch.rows, nano_batch.tokens()), 1);
       const RankRows rows = read_rows(nano_batch, layout, 0, inputs.source, inputs.model.vocab_size);
       const Rope rope = make_rope(inputs.model, at::tensor(rows.positions), dtype);
       at::Tensor x = embed(parameters.model, at::tensor(rows.tokens));

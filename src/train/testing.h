@@ -28,7 +28,8 @@ struct RunResult {
 RunResult run_rank(Fabric& fabric, const RunInputs& inputs);
 RunResult run_on_threads(int32_t ranks, const RunInputs& inputs);
 
-/// The same run with no trainer, plan or exchange: every document through dense attention, on one rank.
-RunResult run_dense(const RunInputs& inputs);
+/// The same run with no trainer, plan or exchange: every document through dense attention, on one rank. With
+/// `workload_groups` batches are packed by workload into so many.
+RunResult run_dense(const RunInputs& inputs, int32_t workload_groups = 0);
 
 }  // namespace distca::testing

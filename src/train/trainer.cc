@@ -118,7 +118,7 @@ Trainer::Trainer(Fabric& world, const RunInputs& inputs)
       speeds(inputs.config.parallel.speeds, grid),
       inputs_(inputs),
       crew_(std::make_unique<RankCrew>(world, inputs, grid, place, spans)),
-      stream_(inputs.source, batch_inputs(inputs.config)),
+      stream_(make_stream(inputs, grid)),
       prepare_(prepare_options(inputs, grid, place)),
       first_place_(place) {
   parameters = make_parameters(inputs, place, crew_->group);
