@@ -25,6 +25,7 @@ namespace distca {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using testing::ExactMode;
 using ::testing::HasSubstr;
 
@@ -111,14 +112,17 @@ int count(const std::string& text, const std::string& part) {
   return found;
 }
 
-void expect_dense(const Outcome& outcome, const RunInputs& inputs) {
+void expect_losses(const Outcome& outcome, const std::vector<double>& losses) {
   EXPECT_EQ(outcome.error, "");
-  const std::vector<double>& dense = dense_losses(inputs);
-  ASSERT_EQ(outcome.lines.size(), dense.size()) << outcome.said;
-  for (size_t step = 0; step < dense.size(); ++step) {
+  ASSERT_EQ(outcome.lines.size(), losses.size()) << outcome.said;
+  for (size_t step = 0; step < losses.size(); ++step) {
     EXPECT_EQ(outcome.lines[step]["step"], step);
-    EXPECT_LE(std::abs(outcome.lines[step]["loss"].get<double>() - dense[step]), 1e-10) << "step " << step;
+    EXPECT_LE(std::abs(outcome.lines[step]["loss"].get<double>() - losses[step]), 1e-10) << "step " << step;
   }
+}
+
+void expect_dense(const Outcome& outcome, const RunInputs& inputs) {
+  expect_losses(outcome, dense_losses(inputs));
 }
 
 /// Runs the mode with `ranks` and one death; the warning names rank and step, and the step is redone.
@@ -239,6 +243,56 @@ TEST(LostServer, AnotherWhileTheRestAgree) {
     const Outcome outcome = run(inputs, 5, before, options_for(inputs, 5));
     expect_dense(outcome, inputs);
     EXPECT_THAT(outcome.said, AllOf(HasSubstr("(rank 4: killed in "), HasSubstr("(rank 3: killed in ")));
+  }
+}
+
+std::vector<double> speeds_in(const Outcome& outcome, size_t step) {
+  return outcome.lines.at(step).value("speeds", std::vector<double>());
+}
+
+TEST(LostServer, ThoseLeftKeepTheSpeedsThatAreGiven) {
+  RunInputs inputs = four_steps({"pingpong", "keep", 1, 1, 3});
+  inputs.config.parallel.speeds.given = {1, 0.5, 2, 0.25, 4};
+  const Outcome outcome = run(inputs, 5, {{2, 1, "collect of"}, {4, 2, "backward dispatch"}});
+  expect_dense(outcome, inputs);
+  EXPECT_THAT(speeds_in(outcome, 0), ElementsAre(1, 0.5, 2, 0.25, 4));
+  EXPECT_THAT(speeds_in(outcome, 1), ElementsAre(1, 0.5, 0.25, 4));
+  EXPECT_THAT(speeds_in(outcome, 3), ElementsAre(1, 0.5, 0.25));
+}
+
+TEST(LostServer, ThoseLeftOfEachTensorParallelIndexKeepTheSpeedsThatAreGiven) {
+  RunInputs inputs = four_steps({"pingpong", "resend", 2, 1, 2});
+  // Of servers, and of ranks: the slower of two counts. Rank 2 is of index 0, rank 5 of index 1.
+  const std::vector<double> of_servers = {1, 0.5, 0.25}, of_ranks = {1, 1, 2, 0.5, 0.25, 1};
+  for (const std::vector<double>& given : {of_servers, of_ranks}) {
+    inputs.config.parallel.speeds.given = given;
+    const Outcome outcome = run(inputs, 6, {{2, 1, "dispatch of"}, {5, 2, "backward collect"}});
+    expect_dense(outcome, inputs);
+    EXPECT_THAT(speeds_in(outcome, 0), ElementsAre(1, 0.5, 0.25));
+    EXPECT_THAT(speeds_in(outcome, 3), ElementsAre(1, 0.25));
+  }
+}
+
+/// In steps, and while what was measured is compared, when some ranks have counted the step and others not.
+TEST(LostServer, ThoseLeftGoOnWithTheSpeedsThatWereMeasured) {
+  for (const int32_t tp : {1, 2}) {
+    RunInputs inputs = testing::exact_run({"pingpong", "keep", tp, 1, 2}, "float64");
+    inputs.config.train.steps = 8;
+    const std::vector<double> dense = testing::run_dense(inputs).losses;
+    inputs.config.parallel.speeds.measured = true;
+    const int32_t ranks = tp == 1 ? 4 : 6;  // rank 2 is the first server
+    const FabricOptions options = options_for(inputs, ranks);
+    for (const Death& death :
+         {Death{2, 1, "collect of"}, Death{2, 5, "backward dispatch"}, Death{2, 2, "loads of the step"},
+          Death{2, 2, "seconds of attention"}, Death{2, 5, "time of the step"}}) {
+      SCOPED_TRACE(::testing::Message() << "tp " << tp << ": dies in " << death.operation);
+      const auto before = [&](int32_t rank, RunInputs&) { return dies_by(rank, {death}); };
+      const Outcome outcome = run(inputs, ranks, before, options);
+      expect_losses(outcome, dense);
+      EXPECT_EQ(count(outcome.said, "a dedicated server was lost"), 1) << outcome.said;
+      const size_t left = speeds_in(outcome, 7).size();
+      EXPECT_TRUE(left == 0 || left == static_cast<size_t>(ranks / tp - 1)) << left;
+    }
   }
 }
 

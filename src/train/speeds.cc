@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/check.h"
 #include "base/json.h"
@@ -96,8 +97,15 @@ void ServerSpeeds::restore(std::string_view state, const std::string& origin) {
 }
 
 std::vector<double> speeds_of(const std::vector<double>& all, int32_t begin, int32_t end) {
+  std::vector<int32_t> servers(static_cast<size_t>(end - begin));
+  std::iota(servers.begin(), servers.end(), begin);
+  return speeds_of(all, servers);
+}
+
+std::vector<double> speeds_of(const std::vector<double>& all, const std::vector<int32_t>& servers) {
   if (all.empty()) return {};
-  std::vector<double> some(all.begin() + begin, all.begin() + end);
+  std::vector<double> some;
+  for (const int32_t server : servers) some.push_back(all[static_cast<size_t>(server)]);
   const bool equal = std::all_of(some.begin(), some.end(), [](double speed) { return speed == 1; });
   return equal ? std::vector<double>{} : some;
 }

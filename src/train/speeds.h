@@ -28,8 +28,10 @@ class ServerSpeeds {
   ServerSpeeds(const SpeedSetting& setting, const RankGrid& grid);
 
   bool measured() const { return measured_; }
+  size_t servers() const { return loads_.size(); }
 
-  /// Of all attention ranks, in the plans of the next step and of the one after it. Empty: all 1.
+  /// Of all attention ranks that the run began with, in the plans of the next step and of the one after it.
+  /// Empty: all 1.
   const std::vector<double>& next() const { return next_; }
   const std::vector<double>& after_next() const { return after_next_; }
 
@@ -52,7 +54,8 @@ class ServerSpeeds {
   std::vector<double> loads_, seconds_;  // sums, older steps counting less
 };
 
-/// Those of the servers [begin, end), or none where all are 1.
+/// Those of the servers [begin, end), or of those listed; none where all are 1.
 std::vector<double> speeds_of(const std::vector<double>& all, int32_t begin, int32_t end);
+std::vector<double> speeds_of(const std::vector<double>& all, const std::vector<int32_t>& servers);
 
 }  // namespace distca

@@ -33,6 +33,14 @@ RankPlace place_left(const RankPlace& place, const std::vector<Standing>& ranks)
   return out;
 }
 
+std::vector<int32_t> attention_ranks_left(const std::vector<Standing>& ranks, int32_t tp_rank) {
+  std::vector<int32_t> left;
+  for (const Standing& rank : ranks)
+    if (rank.tp_rank == tp_rank) left.push_back(rank.attention_rank);
+  std::sort(left.begin(), left.end());
+  return left;
+}
+
 bool can_go_on_without(const RankGrid& grid, const std::vector<int32_t>& lost) {
   std::vector<int32_t> left(static_cast<size_t>(grid.tp), grid.servers);
   for (const int32_t rank : lost) {

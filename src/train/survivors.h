@@ -37,6 +37,9 @@ StepsDone steps_done(const std::vector<Standing>& ranks);
 /// the place in it of a rank that had `place`: servers move up.
 RankGrid grid_left(const RankGrid& grid, const std::vector<Standing>& ranks, int32_t tp_rank);
 RankPlace place_left(const RankPlace& place, const std::vector<Standing>& ranks);
+/// The attention ranks of that index that are left, by the places they had: the number of each in grid_left()
+/// is its index here.
+std::vector<int32_t> attention_ranks_left(const std::vector<Standing>& ranks, int32_t tp_rank);
 
 /// Whether a run can go on without those ranks: they were dedicated servers, and every tensor-parallel index
 /// has one left.

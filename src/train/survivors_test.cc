@@ -24,6 +24,8 @@ TEST(Survivors, ServersMoveUpWithinTheirTensorParallelIndex) {
   }
   EXPECT_EQ(grid_left(grid, ranks, 0).servers, 2);
   EXPECT_EQ(grid_left(grid, ranks, 1).servers, 2);
+  EXPECT_EQ(attention_ranks_left(ranks, 0), (std::vector<int32_t>{0, 2, 3}));
+  EXPECT_EQ(attention_ranks_left(ranks, 1), (std::vector<int32_t>{0, 1, 3}));
   EXPECT_EQ(place_left(place_of(grid, 0), ranks).attention_rank, 0);
   EXPECT_EQ(place_left(place_of(grid, 4), ranks).attention_rank, 1);
   EXPECT_EQ(place_left(place_of(grid, 6), ranks).attention_rank, 2);

@@ -120,7 +120,9 @@ Trainer::Trainer(Fabric& world, const RunInputs& inputs)
       crew_(std::make_unique<RankCrew>(world, inputs, grid, place, spans)),
       stream_(make_stream(inputs, grid)),
       prepare_(prepare_options(inputs, grid, place)),
-      first_place_(place) {
+      first_place_(place),
+      attention_ranks_(static_cast<size_t>(grid.attention_ranks())) {
+  std::iota(attention_ranks_.begin(), attention_ranks_.end(), 0);
   parameters = make_parameters(inputs, place, crew_->group);
   adam = make_state(inputs, grid, place, parameters);
   crew_->take(parameters, inputs_, grid, place);
@@ -187,11 +189,11 @@ void Trainer::sum_over_ranks(std::vector<double>& losses, StepMetrics& metrics) 
 PreparedStep Trainer::take_step() {
   const double asked = fabrics().world.now();
   if (preparer_ == nullptr) {
-    prepare_.ticks.plan.speeds = speeds_here(speeds.next(), prepare_.ticks);
+    prepare_.ticks.plan.speeds = speeds_here(speeds_left(speeds.next()), prepare_.ticks);
     preparer_ = std::make_unique<StepPreparer>(stream_, prepare_);
     plan_begin_ = asked;
   }
-  PreparedStep step = preparer_->take(speeds_here(speeds.after_next(), prepare_.ticks));
+  PreparedStep step = preparer_->take(speeds_here(speeds_left(speeds.after_next()), prepare_.ticks));
   before_ = after_;
   after_ = step.after;
   spans.place = {.step = step.batch.step};
@@ -236,7 +238,7 @@ StepMetrics Trainer::forward_backward() {
   metrics.idle_share = step.idle_share;
   metrics.held_rows = step.held_rows;
   metrics.held_rows_max_over_mean = step.held_rows_max_over_mean;
-  metrics.speeds = speeds.next();
+  metrics.speeds = speeds_left(speeds.next());
   own_load_ = step.own_load;
   spans.place = {.step = metrics.step};
   const double summing = fabrics().world.now();
@@ -302,18 +304,31 @@ void Trainer::exchange_updates() {
                     "updated parameters");
 }
 
-// Every rank of a tensor-parallel group has its server's load: the slowest counts.
+// Every rank of a tensor-parallel group has its server's load: the slowest counts. Servers have the places
+// here that they began with; those that are lost have no load.
 void Trainer::measure_speeds() {
   if (!speeds.measured()) return speeds.add_step({}, {});
-  const auto servers = static_cast<size_t>(grid.attention_ranks());
-  std::vector<double> loads(servers), seconds(servers);
+  std::vector<double> loads(speeds.servers()), seconds(speeds.servers());
   const double attended = spans.seconds()[static_cast<size_t>(WorkKind::kAttention)];
-  loads[static_cast<size_t>(place.attention_rank)] = own_load_;
-  seconds[static_cast<size_t>(place.attention_rank)] = attended - attended_before_;
+  const auto own = static_cast<size_t>(first_place_.attention_rank);
+  loads[own] = own_load_;
+  seconds[own] = attended - attended_before_;
   attended_before_ = attended;
   fabrics().world.all_reduce(std::span<double>(loads), ReduceOp::kMax, "loads of the step");
   fabrics().world.all_reduce(std::span<double>(seconds), ReduceOp::kMax, "seconds of attention");
   speeds.add_step(loads, seconds);
+}
+
+// A rank that is lost while speeds are measured leaves some with the step counted and some without.
+void Trainer::agree_on_speeds() {
+  if (!speeds.measured()) return;
+  std::string state = speeds.dump();
+  auto bytes = static_cast<int64_t>(state.size());
+  fabrics().world.broadcast(&bytes, sizeof bytes, 0, "size of the speeds");
+  state.resize(static_cast<size_t>(bytes));
+  fabrics().world.broadcast(state.data(), bytes, 0, "speeds of servers");
+  speeds.restore(state, "rank 0");
+  attended_before_ = spans.seconds()[static_cast<size_t>(WorkKind::kAttention)];
 }
 
 // A step is over when the last rank is done with it.
@@ -355,11 +370,14 @@ void Trainer::go_on(std::unique_ptr<Fabric> world) {
   }
   grid = grid_left(grid, ranks, place.tp_rank);
   place = place_left(first_place_, ranks);
+  attention_ranks_ = attention_ranks_left(ranks, place.tp_rank);
+  inputs_.config.parallel.speeds = {};  // `speeds` has them
   auto crew = std::make_unique<RankCrew>(*world, inputs_, grid, place, spans);
   crew->take(parameters, inputs_, grid, place);
   crew_ = std::move(crew);  // what was under way over the ranks before ends here
   world_ = std::move(world);
   exchange_updates();
+  agree_on_speeds();
   go_to(done.steps);
 }
 

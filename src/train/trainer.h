@@ -96,6 +96,11 @@ class Trainer {
   double gradient_norm() const;
   double computed_s() const { return crew_->computed_s() + optimizer_s_; }
   void measure_speeds();
+  void agree_on_speeds();
+  /// Of the attention ranks that are left.
+  std::vector<double> speeds_left(const std::vector<double>& all) const {
+    return speeds_of(all, attention_ranks_);
+  }
   void finish_times(double begin, double computed_before, StepMetrics& metrics);
   [[noreturn]] void stop_for(const PreparedStep& step, const std::vector<double>& losses,
                              const StepMetrics& metrics) const;
@@ -111,8 +116,9 @@ class Trainer {
   int64_t updates_ = 0;  // steps whose update is in the parameters
   int64_t sums_ = 0;     // and whose gradients have been summed
   StepMetrics metrics_;
-  const RankPlace first_place_;  // before any rank was lost
-  std::optional<double> begun_;  // when the step under way was begun first
+  const RankPlace first_place_;           // before any rank was lost
+  std::vector<int32_t> attention_ranks_;  // those left, by the places they had then
+  std::optional<double> begun_;           // when the step under way was begun first
   int64_t redone_ = 0;
   GlobalBatch last_batch_;
   double own_load_ = 0, attended_before_ = 0;   // of the last step: load, and seconds in attention before it
