@@ -48,7 +48,8 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(runs):
     assert lines[0].startswith("step 1/2 ") and lines[1].endswith("0s left")
     assert "loss" in lines[0] and "loss" in lines[1]
     assert "predicted peak" in first and "measured peak" in lines[2]
-    assert lines[3].startswith("rank") and len(lines) == 4 + 4 + 1, "where the time went: a line a rank, and the mean"
+    assert lines[3].startswith("rank") and len(lines) == 4 + 4 + 2, "where the time went: a line a rank, and the mean"
+    assert lines[-1].startswith("bubble") and "K/V rows" in lines[-1]
     assert done.stdout == ""
 
 
