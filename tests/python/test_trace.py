@@ -99,7 +99,8 @@ def test_wall_clock_and_mpi_ranks_are_traced_alike(runs):
 def test_the_run_ends_with_where_its_time_went(runs):
     done = run(runs, "train.steps=3", "train.micro_batches=2", "train.tokens_per_batch=4096", "parallel.pp=2", *LINK,
                options=("--json", "-"))
-    table = done.stderr.splitlines()[-6:]
+    *table, planning = done.stderr.splitlines()[-7:]
+    assert planning.startswith("bubble ") and "idle ranks did" in planning and "K/V rows" in planning
     assert table[0].split()[:3] == ["rank", "CI", "attention"] and "bubble" in table[0]
     assert [line.split()[0] for line in table[1:]] == ["0", "1", "2", "3", "mean"]
     ranks = json.loads(done.stdout)["breakdown"]
