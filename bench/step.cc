@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
-#include <random>
 #include <sstream>
 
 #include "base/check.h"
@@ -32,7 +31,6 @@ struct Options {
   double scale = 1.0 / 16;
   std::vector<int32_t> ranks = {2, 4, 8};
   std::vector<std::string> cases = {"cad", "none"};
-  std::vector<std::string> settings;
   int64_t steps = 5, rows = 8192, hidden = 128, layers = 2, heads = 8, micro_batches = 1;
   int64_t tp = 1, pp = 1, servers = 0;
   double link = 1;  // time of a chunk's K/V over the time of its CI layer; 0: links cost nothing
@@ -143,11 +141,7 @@ Result run(const Options& options, const std::string& name, int32_t ranks, const
     packs.push_back(step.pack_s);
     reduces.push_back(step.reduce_s);
     plans.push_back(step.plan_ms);
-    planning.idle_load += step.idle_load;
-    planning.idle_share += step.idle_share;
-    planning.held_rows = std::max(planning.held_rows, step.held_rows);
-    planning.held_rows_max_over_mean =
-        std::max(planning.held_rows_max_over_mean, step.held_rows_max_over_mean);
+    planning.add(step);
   }
   return {median(step_s), median(bounds), median(ratios),  median(waits), median(loads),
           median(plans),  median(packs),  median(reduces), bubble,        planning};

@@ -1,5 +1,6 @@
 #include "attend/cpu_kernels.h"
 
+#include "attend/plain_memory.h"
 #include "base/check.h"
 #include "base/thread_pool.h"
 #include "kernel/cpu.h"
@@ -8,19 +9,6 @@
 namespace distca {
 namespace {
 
-// Tensors hand over raw memory here and nowhere else in this room.
-template <typename T>
-TensorRows<T> rows_of(const RowPair& pair) {
-  const auto data = [](const at::Tensor& tensor) -> T* {
-    if constexpr (std::is_const_v<T>)
-      return static_cast<T*>(tensor.const_data_ptr());
-    else
-      return static_cast<T*>(tensor.data_ptr());
-  };
-  if (!pair.second.defined()) return data(pair.first);
-  return {data(pair.first), pair.first.size(0), data(pair.second)};
-}
-
 template <typename T>
 AttentionForward<T> forward_args(const AttentionShape& shape, std::span<const KernelTask> tasks,
                                  const RowPair& q, const RowPair& k, const RowPair& v, const RowPair& o,
@@ -28,11 +16,11 @@ AttentionForward<T> forward_args(const AttentionShape& shape, std::span<const Ke
   AttentionForward<T> args;
   args.shape = shape;
   args.tasks = tasks;
-  args.q = rows_of<const T>(q);
-  args.k = rows_of<const T>(k);
-  args.v = rows_of<const T>(v);
-  args.o = rows_of<T>(o);
-  args.lse = rows_of<Accumulator<T>>(lse);
+  args.q = tensor_rows<const T>(q);
+  args.k = tensor_rows<const T>(k);
+  args.v = tensor_rows<const T>(v);
+  args.o = tensor_rows<T>(o);
+  args.lse = tensor_rows<Accumulator<T>>(lse);
   return args;
 }
 
@@ -42,12 +30,12 @@ AttentionBackward<T> backward_args(const AttentionShape& shape, std::span<const 
   AttentionBackward<T> args;
   args.shape = shape;
   args.tasks = tasks;
-  args.q = rows_of<const T>(t.q);
-  args.k = rows_of<const T>(t.k);
-  args.v = rows_of<const T>(t.v);
-  args.dout = rows_of<const T>(t.dout);
-  args.lse = rows_of<const Accumulator<T>>(t.lse);
-  args.delta = rows_of<const Accumulator<T>>(t.delta);
+  args.q = tensor_rows<const T>(t.q);
+  args.k = tensor_rows<const T>(t.k);
+  args.v = tensor_rows<const T>(t.v);
+  args.dout = tensor_rows<const T>(t.dout);
+  args.lse = tensor_rows<const Accumulator<T>>(t.lse);
+  args.delta = tensor_rows<const Accumulator<T>>(t.delta);
   args.q_rows = t.dq.size(0);
   args.kv_rows = t.dk.size(0);
   args.dq = static_cast<Accumulator<T>*>(t.dq.data_ptr());
@@ -65,35 +53,21 @@ void check_contiguous(std::initializer_list<RowPair> pairs) {
   }
 }
 
-// Calls body with a value of the C++ type behind `dtype`.
-template <typename Body>
-void dispatch(at::ScalarType dtype, Body body) {
-  if (dtype == at::kFloat) {
-    body(float());
-  } else if (dtype == at::kDouble) {
-    body(double());
-  } else {
-    DISTCA_CHECK_INPUT(dtype == at::kBFloat16, "attention on CPUs takes float32, float64 or bfloat16, not {}",
-                       dtype);
-    body(BFloat16());
-  }
-}
-
 class PlainMemoryKernel : public AttentionKernel {
  public:
   void forward(const AttentionShape& shape, std::span<const KernelTask> tasks, const RowPair& q,
                const RowPair& k, const RowPair& v, const RowPair& o, const RowPair& lse) override {
     check_contiguous({q, k, v, o, lse});
-    dispatch(q.first.scalar_type(),
-             [&]<typename T>(T) { run(forward_args<T>(shape, tasks, q, k, v, o, lse)); });
+    for_element_type(q.first.scalar_type(),
+                     [&]<typename T>(T) { run(forward_args<T>(shape, tasks, q, k, v, o, lse)); });
   }
 
   void backward(const AttentionShape& shape, std::span<const KernelTask> tasks,
                 KernelBackward& tensors) override {
     check_contiguous({tensors.q, tensors.k, tensors.v, tensors.dout, tensors.lse, tensors.delta, tensors.dq,
                       tensors.dk, tensors.dv});
-    dispatch(tensors.q.first.scalar_type(),
-             [&]<typename T>(T) { run(backward_args<T>(shape, tasks, tensors)); });
+    for_element_type(tensors.q.first.scalar_type(),
+                     [&]<typename T>(T) { run(backward_args<T>(shape, tasks, tensors)); });
   }
 
  protected:

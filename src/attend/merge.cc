@@ -8,7 +8,7 @@
 
 #include <limits>
 
-#include "base/check.h"
+#include "attend/plain_memory.h"
 #include "kernel/merge.h"
 
 namespace distca {
@@ -16,25 +16,6 @@ namespace {
 
 void fill_rows(at::Tensor& out, const at::Tensor& rows, double value) {
   if (rows.size(0) > 0 && !out.is_meta()) out.index_fill_(0, rows, value);
-}
-
-/// Calls body with a value of the C++ type behind `dtype`.
-template <typename Body>
-void for_type(at::ScalarType dtype, const Body& body) {
-  if (dtype == at::kFloat) {
-    body(float());
-  } else if (dtype == at::kDouble) {
-    body(double());
-  } else {
-    DISTCA_CHECK(dtype == at::kBFloat16, "rows of type {} don't merge on the CPU", dtype);
-    body(BFloat16());
-  }
-}
-
-template <typename T>
-TensorRows<const T> rows_of(const RowPair& pair) {
-  const RowSources sources = row_sources(pair);
-  return {static_cast<const T*>(sources.first), sources.first_rows, static_cast<const T*>(sources.second)};
 }
 
 SplitRows split_rows(const MergeTable& table) {
@@ -52,9 +33,9 @@ void merge_rows(const MergeTable& table, const Partials& parts, at::Tensor& o, a
   if (table.split_rows.size(0) == 0) return;
   if (!o.is_cpu()) return merge_split_rows(table, parts, o, lse);
   const int64_t heads = o.size(1), head_dim = o.size(2);
-  for_type(o.scalar_type(), [&]<typename T>(T) {
-    merge_split_rows(split_rows(table), heads, head_dim, rows_of<T>(parts.o),
-                     rows_of<Accumulator<T>>(parts.lse), static_cast<T*>(o.data_ptr()),
+  for_element_type(o.scalar_type(), [&]<typename T>(T) {
+    merge_split_rows(split_rows(table), heads, head_dim, tensor_rows<const T>(parts.o),
+                     tensor_rows<const Accumulator<T>>(parts.lse), static_cast<T*>(o.data_ptr()),
                      static_cast<Accumulator<T>*>(lse.data_ptr()));
   });
 }
@@ -87,8 +68,9 @@ void sum_rows(const MergeTable& table, const RowPair& parts, at::ScalarType sum_
   move_rows(out, table.moved_rows, parts, table.moved_parts);
   if (table.split_rows.size(0) == 0) return;
   if (!out.is_cpu()) return sum_split_rows(table, parts, sum_dtype, out);
-  for_type(out.scalar_type(), [&]<typename T>(T) {
-    sum_split_rows(split_rows(table), out.stride(0), rows_of<T>(parts), static_cast<T*>(out.data_ptr()));
+  for_element_type(out.scalar_type(), [&]<typename T>(T) {
+    sum_split_rows(split_rows(table), out.stride(0), tensor_rows<const T>(parts),
+                   static_cast<T*>(out.data_ptr()));
   });
 }
 

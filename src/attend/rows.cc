@@ -16,18 +16,19 @@ at::Tensor joined(const RowPair& rows) {
   return rows.second.defined() ? at::cat({rows.first, rows.second}, 0) : rows.first;
 }
 
-int64_t row_bytes(const at::Tensor& rows) {
-  return static_cast<int64_t>(rows.nbytes()) / rows.size(0);
-}
-
-}  // namespace
-
+/// The memory of contiguous rows on the CPU.
 RowSources row_sources(const RowPair& rows) {
   DISTCA_CHECK(rows.first.is_contiguous() && (!rows.second.defined() || rows.second.is_contiguous()),
                "rows of tensors that aren't contiguous can't be read one by one");
   return {rows.first.data_ptr(), rows.first.size(0),
           rows.second.defined() ? rows.second.data_ptr() : nullptr};
 }
+
+int64_t row_bytes(const at::Tensor& rows) {
+  return static_cast<int64_t>(rows.nbytes()) / rows.size(0);
+}
+
+}  // namespace
 
 at::Tensor RowPair::narrow(int64_t begin, int64_t count) const {
   const int64_t before = first.size(0);

@@ -6,8 +6,6 @@
 
 #include <utility>
 
-#include "kernel/rows.h"
-
 namespace distca {
 
 /// Two tensors whose rows are numbered through; `second` may be undefined.
@@ -23,9 +21,6 @@ struct RowPair {
   /// A view of rows that stand in one of the two.
   at::Tensor narrow(int64_t begin, int64_t count) const;
 };
-
-/// The memory of contiguous rows on the CPU. Throws Error where they are not.
-RowSources row_sources(const RowPair& rows);
 
 /// Row i of `out` becomes row index[i] of `rows`. All are contiguous, of one type and one shape but for the
 /// number of rows.

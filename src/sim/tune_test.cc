@@ -33,8 +33,9 @@ TEST(Tune, ChoosesNothingSlowerThanWhatItTried) {
   ASSERT_GE(tuning.cad.size(), 4u);
   for (const auto& list : {tuning.cad, tuning.variations}) {
     for (const TuneCandidate& candidate : list) {
-      if (candidate.fits)
+      if (candidate.fits) {
         EXPECT_LE(tuning.best.seconds, candidate.seconds * 1.005 + 1e-12) << candidate.name();
+      }
     }
   }
   // The best's seconds are those of simulating it.

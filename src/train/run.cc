@@ -166,11 +166,7 @@ void add_step(RunSummary& run, const StepMetrics& step) {
   run.tokens += step.tokens;
   run.padding += step.padding;
   run.seconds += step.step_s;
-  PlanningSums& planning = run.planning;
-  planning.idle_load += step.idle_load;
-  planning.idle_share += step.idle_share;
-  planning.held_rows = std::max(planning.held_rows, step.held_rows);
-  planning.held_rows_max_over_mean = std::max(planning.held_rows_max_over_mean, step.held_rows_max_over_mean);
+  run.planning.add(step);
   const auto mean = [&](double& so_far, double value) {
     so_far += (value - so_far) / static_cast<double>(run.steps);
   };

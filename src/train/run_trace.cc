@@ -125,6 +125,13 @@ double bubble_of(const std::vector<RankBreakdown>& ranks) {
   return all > 0 ? bubble / all : 0;
 }
 
+void PlanningSums::add(const StepMetrics& step) {
+  idle_load += step.idle_load;
+  idle_share += step.idle_share;
+  held_rows = std::max(held_rows, step.held_rows);
+  held_rows_max_over_mean = std::max(held_rows_max_over_mean, step.held_rows_max_over_mean);
+}
+
 std::string planning_line(const std::vector<RankBreakdown>& ranks, const PlanningSums& sums) {
   char text[128];
   std::snprintf(text, sizeof text, "bubble %.1f%% of the ranks' time; ", 100 * bubble_of(ranks));

@@ -9,6 +9,7 @@
 
 #include "base/span_log.h"
 #include "comm/fabric.h"
+#include "train/metrics.h"
 
 namespace distca {
 
@@ -47,6 +48,8 @@ struct PlanningSums {
   double idle_load = 0, idle_share = 0;  // attention of ranks without a micro-batch: planned, and by the rule
   int64_t held_rows = 0;                 // K/V rows of a layer, of the server that held most
   double held_rows_max_over_mean = 1;    // of the worst plan
+
+  void add(const StepMetrics& step);
 };
 
 /// Share of all ranks' time that is bubble.

@@ -247,10 +247,10 @@ PreparedTick TickPlanner::plan(const Tick& tick) {
       if (as_forward) {
         made = forwards_.at({0, tick.micro_batches[0], nano_batch, layers(0) - 1 - slot});
       } else {
-        MadePointer& before = made_before[{running, other_work(tick, running, slot)}];
+        const std::vector<double> work = other_work(tick, running, slot);
+        MadePointer& before = made_before[{running, work}];
         const bool distinct = !tick.forward && options_.keep;  // forward's plans may differ by layer
-        if (before == nullptr || distinct)
-          before = make(tick, nano_batch, slot, running, other_work(tick, running, slot));
+        if (before == nullptr || distinct) before = make(tick, nano_batch, slot, running, work);
         made = before;
       }
       out.slots[nano_batch].push_back(made->tables);

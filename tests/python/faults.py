@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 import time
 
+from processes import alive, wait_until
 from train_runs import MODEL, Runs
 
 LAUNCHER = ("mpirun", "--oversubscribe", "--allow-run-as-root", "-n")
@@ -59,21 +60,6 @@ def fault_runs(build, root):
     runs = Runs(pathlib.Path(build) / "distca", root)
     (runs.root / "config.json").write_text(json.dumps({**MODEL, "vocab_size": 258}))
     return runs
-
-
-def alive(pid):
-    try:
-        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rsplit(")", 1)[1].split()[0] not in "ZX"
-
-
-def wait_until(condition, seconds):
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.02)
-    return condition()
 
 
 def ranks_below(launcher):

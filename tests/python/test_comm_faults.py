@@ -7,28 +7,14 @@ import re
 import signal
 import subprocess
 import tempfile
-import time
 
 import pytest
+
+from processes import alive, wait_until
 
 LAUNCHER = ["mpirun", "--oversubscribe", "--allow-run-as-root", "-n", "4"]
 SOON = 5.0  # seconds in which a job must be over once something happened to it
 BUSY = ["small messages for ever", "large messages for ever"]
-
-
-def alive(pid):
-    try:
-        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rsplit(")", 1)[1].split()[0] not in "ZX"
-
-
-def wait_until(condition, seconds):
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.02)
-    return condition()
 
 
 class Job:
