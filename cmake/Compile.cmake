@@ -6,9 +6,11 @@ add_compile_options(-ffp-contract=off)
 # GCC 12 sees overlapping copies in `"text" + std::string` where there are none (GCC bug 105651).
 add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>)
 
+# ccache takes precompiled headers only where it is told that no macro of a command line can change them.
 find_program(CCACHE ccache)
 if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
+  add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
 endif()
 
 if(DISTCA_SANITIZE STREQUAL "address")

@@ -1,6 +1,6 @@
 #!/bin/bash
-# golden_digests.sh SOURCE BUILD: compiles the planner three ways and compares the digests of six plans. Files are
-# compiled through ccache where there is one.
+# golden_digests.sh SOURCE BUILD: the digests of six plans from the planner as BUILD has it (g++ -O3 in a release), and
+# compiled in two more ways, through ccache where there is one.
 set -euo pipefail
 source=$1 build=$2/golden_digests
 ccache=$(command -v ccache || true)
@@ -22,11 +22,12 @@ check() {  # NAME COMPILER FLAGS…
 }
 
 failed=0
+echo "== as built"
+"$2/tests/golden_digests" || failed=1
 check gcc_O0 g++ -O0 || failed=1
-check gcc_O3 g++ -O3 || failed=1
 if [ -n "$clang" ]; then
   check clang_O2 "$clang" -O2 || failed=1
 else
-  echo "no clang++ here: compared g++ at -O0 and -O3 only"
+  echo "no clang++ here: compared with g++ -O0 only"
 fi
 exit $failed

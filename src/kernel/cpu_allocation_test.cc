@@ -28,7 +28,7 @@ void operator delete(void* memory, size_t) noexcept {
 namespace distca {
 namespace {
 
-TEST(Cpu, AllocatesNothingAfterWarmUp) {
+TEST(CpuAllocation, AllocatesNothingAfterWarmUp) {
   std::vector<KernelTask> tasks;
   for (int64_t i = 0; i < 5; ++i) {
     tasks.push_back({.q_row = i * 200, .q_len = 200, .q_pos = 300, .kv_len = 500, .o_row = i * 200});
@@ -50,7 +50,7 @@ TEST(Cpu, AllocatesNothingAfterWarmUp) {
   EXPECT_EQ(Arena::of_thread().capacity(), capacity);
 }
 
-TEST(Cpu, ForwardScratchMemoryDoesNotGrowWithTheSequence) {
+TEST(CpuAllocation, ForwardScratchMemoryDoesNotGrowWithTheSequence) {
   const auto capacity_after = [](int64_t length) {
     testing::Problem<float> p = testing::make_problem<float>(
         testing::make_shape(1, 1, 64), {{.q_len = 600, .q_pos = length, .kv_len = length}}, 1);

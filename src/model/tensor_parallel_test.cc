@@ -206,7 +206,7 @@ TEST(TensorParallel, Bfloat16FollowsFloat32AndItsGradientsAreFloat32) {
     const Batch batch = batch_of(rough);
     const std::vector<Outcome> outcomes = run_shards(rough, batch);
     for (const NamedTensor& each : outcomes[0].gradients) EXPECT_EQ(each.tensor.scalar_type(), at::kFloat);
-    expect_same(outcomes, run_dense(exact, batch), 0.01, 0.05);
+    expect_same(outcomes, run_dense(exact, batch), 0.01, 0.1);
   }
 }
 

@@ -33,10 +33,10 @@ def test_the_exposed_wait_is_that_of_the_links(runs):
     # Two layers, forward and backward, two nano-batches: at least 8 waits of the latency are not hidden by a
     # model this small.
     for clock in ("virtual", "wall"):
-        for line in lines_of(runs, f"link.clock={clock}", "link.latency=0.2", "attention.overlap=single"):
-            assert line["wait_s"] >= 8 * 0.2
+        for line in lines_of(runs, f"link.clock={clock}", "link.latency=0.05", "attention.overlap=single"):
+            assert line["wait_s"] >= 8 * 0.05
     for line in lines_of(runs, "link.clock=virtual"):
-        assert line["wait_s"] < 0.2
+        assert line["wait_s"] < 0.05
 
 
 def refused(runs, *settings, says, **options):

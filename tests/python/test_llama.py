@@ -25,7 +25,7 @@ MODELS = {
     "multi_query": dict(num_key_value_heads=1, num_hidden_layers=3),
     "all": dict(rope_parameters=LLAMA3, head_dim=24, tie_word_embeddings=True, rms_norm_eps=1e-3),
 }
-DOCUMENTS = [[17], [1, 40, 2, 1, 19], [53, 31, 3]]
+DOCUMENTS = [[17], [1, 40, 2, 1, 19, 53, 31, 3]]
 TOLERANCE = 1e-5
 
 

@@ -172,7 +172,7 @@ def stop(command):
 
 
 def test_sigterm_ends_the_run_after_its_step_with_a_checkpoint(runs, tmp_path_factory):
-    settings = ("train.steps=60", "checkpoint.every=0", "checkpoint.resume=latest")
+    settings = ("train.steps=20", "checkpoint.every=0", "checkpoint.resume=latest")
     other = Runs(runs.program, tmp_path_factory.mktemp("uninterrupted"))
     other.must_run(*settings)
     code, last = stop(runs.command(*settings))

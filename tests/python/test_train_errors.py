@@ -19,11 +19,17 @@ def runs(request, tmp_path):
     return Runs(pathlib.Path(request.config.getoption("--build")) / "distca", tmp_path)
 
 
-@pytest.fixture
-def trained(runs):
-    """With a checkpoint after step 2."""
+@pytest.fixture(scope="module")
+def after_two_steps(request, tmp_path_factory):
+    runs = Runs(pathlib.Path(request.config.getoption("--build")) / "distca", tmp_path_factory.mktemp("trained"))
     runs.must_run("train.steps=2")
     return runs
+
+
+@pytest.fixture
+def trained(after_two_steps, tmp_path):
+    """With a checkpoint after step 2."""
+    return Runs(after_two_steps.program, tmp_path, like=after_two_steps)
 
 
 def refused(runs, *settings, says, **options):

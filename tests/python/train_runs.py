@@ -1,9 +1,12 @@
 """Small training runs for the tests of `distca train`."""
 
+import functools
 import json
 import pathlib
 import random
+import shutil
 import subprocess
+import tempfile
 
 MODEL = {
     "architectures": ["LlamaForCausalLM"],
@@ -44,27 +47,34 @@ threads = 1
 """
 
 
+@functools.cache
+def built_text(program):
+    """A folder with texts and the data set that the program built of them, for all tests of this process."""
+    kept = tempfile.TemporaryDirectory()
+    root = pathlib.Path(kept.name)
+    generator = random.Random(1)
+    words = ["attention", "is", "cut", "out", "of", "the", "layers", "and", "shared", "by", "all", "ranks"]
+    (root / "texts").mkdir()
+    for i, length in enumerate([900, 3, 40, 700, 350, 120, 15, 600, 80, 1, 260, 990] * 3):
+        text = " ".join(generator.choice(words) for _ in range(length))[:length]
+        (root / "texts" / f"{i:03}.txt").write_text(text)
+    subprocess.run([program, "data", "build", "--out", str(root / "text"), str(root / "texts")],
+                   check=True, capture_output=True)
+    return kept
+
+
 class Runs:
     """A data set, a model and a configuration in a folder of their own, and the program to run on them."""
 
-    def __init__(self, program, root):
+    def __init__(self, program, root, like=None):
+        """`like`: another one, whose files are copied, metrics and checkpoints included."""
         self.program, self.root = str(program), pathlib.Path(root)
         self.metrics = self.root / "metrics.jsonl"
         self.checkpoints = self.root / "checkpoints"
-        self.write_text()
+        source = like.root if like else built_text(self.program).name
+        shutil.copytree(source, self.root, dirs_exist_ok=True)
         (self.root / "config.json").write_text(json.dumps(MODEL))
         (self.root / "run.toml").write_text(CONFIG.format(root=self.root))
-
-    def write_text(self):
-        generator = random.Random(1)
-        words = ["attention", "is", "cut", "out", "of", "the", "layers", "and", "shared", "by", "all", "ranks"]
-        folder = self.root / "texts"
-        folder.mkdir(parents=True)
-        for i, length in enumerate([900, 3, 40, 700, 350, 120, 15, 600, 80, 1, 260, 990] * 3):
-            text = " ".join(generator.choice(words) for _ in range(length))[:length]
-            (folder / f"{i:03}.txt").write_text(text)
-        subprocess.run([self.program, "data", "build", "--out", str(self.root / "text"), str(folder)],
-                       check=True, capture_output=True)
 
     def command(self, *settings, ranks=4, launcher=(), options=()):
         sets = [part for setting in settings for part in ("--set", setting)]
