@@ -103,8 +103,19 @@ RunInputs inputs_of(const Options& options, const std::string& name, int32_t ran
 struct Result {
   double step_s = 0, bound_s = 0, ratio = 0, wait_s = 0, load = 0, plan_ms = 0, pack_s = 0, reduce_s = 0;
   double bubble = 0;
+  double attention = 0, attention_max = 1, ci_max = 1;  // share of compute; of the slowest rank over the mean
   PlanningSums planning;
 };
+
+/// Of a step: every rank's seconds by kind.
+double max_over_mean(const std::vector<WorkSeconds>& ranks, WorkKind kind) {
+  double sum = 0, most = 0;
+  for (const WorkSeconds& rank : ranks) {
+    sum += rank[static_cast<size_t>(kind)];
+    most = std::max(most, rank[static_cast<size_t>(kind)]);
+  }
+  return sum > 0 ? most * static_cast<double>(ranks.size()) / sum : 1;
+}
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -115,6 +126,8 @@ Result run(const Options& options, const std::string& name, int32_t ranks, const
   const RunInputs inputs = inputs_of(options, name, ranks, link);
   check_parallel(inputs, ranks);
   std::vector<StepMetrics> steps;
+  std::vector<std::vector<WorkSeconds>> seconds(static_cast<size_t>(options.steps));  // by step and rank
+  for (auto& step : seconds) step.resize(static_cast<size_t>(ranks));
   double bubble = 0;
   FabricOptions fabric_options;
   fabric_options.timeout_s = 600;
@@ -122,14 +135,20 @@ Result run(const Options& options, const std::string& name, int32_t ranks, const
   run_thread_ranks(ranks, fabric_options, options.speeds, [&](Fabric& fabric) {
     Trainer trainer(fabric, inputs);
     trainer.spans.start(/*keep_spans=*/false);
+    WorkSeconds before = {};
     for (int64_t i = 0; i < options.steps; ++i) {
       const StepMetrics metrics = trainer.step();
+      const WorkSeconds now = trainer.spans.seconds();
+      WorkSeconds& own = seconds[static_cast<size_t>(i)][static_cast<size_t>(fabric.rank())];
+      for (size_t kind = 0; kind < now.size(); ++kind) own[kind] = now[kind] - before[kind];
+      before = now;
       if (fabric.rank() == 0) steps.push_back(metrics);
     }
     const auto breakdown = gather_breakdown(fabric, {trainer.spans.seconds(), trainer.steps_s});
     if (fabric.rank() == 0) bubble = bubble_of(breakdown);
   });
-  std::vector<double> step_s, ratios, bounds, waits, loads, plans, packs, reduces;
+  std::vector<double> step_s, ratios, bounds, waits, loads, plans, packs, reduces, attention, attention_max,
+      ci_max;
   PlanningSums planning;
   for (size_t i = steps.size() > 1 ? 1 : 0; i < steps.size(); ++i) {
     const StepMetrics& step = steps[i];
@@ -142,9 +161,15 @@ Result run(const Options& options, const std::string& name, int32_t ranks, const
     reduces.push_back(step.reduce_s);
     plans.push_back(step.plan_ms);
     planning.add(step);
+    double own = 0;
+    for (const WorkSeconds& rank : seconds[i]) own += rank[static_cast<size_t>(WorkKind::kAttention)];
+    attention.push_back(own / static_cast<double>(ranks) / step.compute_s);
+    attention_max.push_back(max_over_mean(seconds[i], WorkKind::kAttention));
+    ci_max.push_back(max_over_mean(seconds[i], WorkKind::kCi));
   }
-  return {median(step_s), median(bounds), median(ratios),  median(waits), median(loads),
-          median(plans),  median(packs),  median(reduces), bubble,        planning};
+  return {median(step_s),        median(bounds), median(ratios),  median(waits), median(loads),
+          median(plans),         median(packs),  median(reduces), bubble,        median(attention),
+          median(attention_max), median(ci_max), planning};
 }
 
 /// Seconds of one layer's context-independent work on a chunk, forward, on this machine.
@@ -178,9 +203,9 @@ void report(const Options& options) {
   if (options.bandwidth > 0) link.bandwidth = options.bandwidth;
   std::printf("CI of a layer %.1f ms a chunk; K/V of a chunk %.2f MB; link %.1f MB/s\n", ci_s * 1e3,
               kv_bytes / 1e6, link.bandwidth / 1e6);
-  std::printf("%-24s %5s %9s %9s %7s %9s %9s %9s %9s %9s %8s %7s %7s %6s\n", "case", "ranks", "step s",
-              "bound s", "ratio", "vs first", "pack s", "wait s", "reduce s", "max/mean", "plan ms", "bubble",
-              "idle", "held");
+  std::printf("%-24s %5s %9s %9s %7s %9s %9s %9s %9s %9s %8s %7s %7s %6s %6s %6s %6s\n", "case", "ranks",
+              "step s", "bound s", "ratio", "vs first", "pack s", "wait s", "reduce s", "max/mean", "plan ms",
+              "bubble", "idle", "held", "att", "att mx", "ci mx");
   Json rows = Json::array();
   for (const int32_t ranks : options.ranks) {
     double first = 0;
@@ -188,11 +213,12 @@ void report(const Options& options) {
       const Result result = run(options, name, ranks, link);
       if (first == 0) first = result.step_s;
       std::printf(
-          "%-24s %5d %9.3f %9.3f %7.3f %9.3f %9.3f %9.3f %9.3f %9.3f %8.1f %6.1f%% %6.1f%% %6.2f\n",
+          "%-24s %5d %9.3f %9.3f %7.3f %9.3f %9.3f %9.3f %9.3f %9.3f %8.1f %6.1f%% %6.1f%% %6.2f %6.3f %6.3f "
+          "%6.3f\n",
           name.c_str(), ranks, result.step_s, result.bound_s, result.ratio, result.step_s / first,
           result.pack_s, result.wait_s, result.reduce_s, result.load, result.plan_ms, 100 * result.bubble,
           result.planning.idle_share > 0 ? 100 * result.planning.idle_load / result.planning.idle_share : 100,
-          result.planning.held_rows_max_over_mean);
+          result.planning.held_rows_max_over_mean, result.attention, result.attention_max, result.ci_max);
       std::fflush(stdout);
       rows.push_back({{"name", format("step/{}/r{}", name, ranks)},
                       {"value", result.step_s},

@@ -72,7 +72,8 @@ void build(const BuildOptions& options) {
   std::printf("%s.bin, %s.idx: %" PRId64 " documents, %" PRId64 " tokens of %" PRId64 " bytes of text\n",
               options.out.c_str(), options.out.c_str(), report.documents, report.tokens, report.bytes);
   if (report.empty + report.binary + report.unreadable > 0) {
-    std::printf("skipped: %" PRId64 " empty, %" PRId64 " binary, %" PRId64 " unreadable or special files\n",
+    std::printf("skipped: %" PRId64 " empty, %" PRId64 " binary, %" PRId64
+                " unreadable or special files or links to folders\n",
                 report.empty, report.binary, report.unreadable);
   }
 }

@@ -1,5 +1,7 @@
 #include "plan/cost.h"
 
+#include <array>
+#include <atomic>
 #include <cmath>
 
 #include "base/check.h"
@@ -7,6 +9,7 @@
 namespace distca {
 
 struct TaskCost::Table {
+  int64_t number = 0;  // no other table of this process has it
   std::vector<double> log_q, log_kv;
   std::vector<std::vector<double>> log_seconds;
 
@@ -17,6 +20,15 @@ struct TaskCost::Table {
     const double at_i = log_seconds[i][j] + y * (log_seconds[i][j + 1] - log_seconds[i][j]);
     const double at_next = log_seconds[i + 1][j] + y * (log_seconds[i + 1][j + 1] - log_seconds[i + 1][j]);
     return at_i + x * (at_next - at_i);
+  }
+
+  /// Of a task with so many rows, in full tiles, and so many pairs.
+  int64_t picoseconds(int64_t row_count, int64_t pairs) const {
+    const auto rows = static_cast<double>(row_count);
+    // A causal task of q rows and kv keys has q · (kv - (q - 1) / 2) pairs.
+    const double keys = static_cast<double>(pairs) / rows + (rows - 1) / 2;
+    const double seconds = exact_exp2(log_seconds_at(exact_log2(rows), exact_log2(std::max(1.0, keys))));
+    return static_cast<int64_t>(seconds * 1e12 + 0.5);
   }
 
   static std::pair<size_t, double> cell(const std::vector<double>& grid, double value) {
@@ -50,7 +62,9 @@ TaskCost::TaskCost(const AttentionTimes& times) {
   check_grid(times.kv, "kv");
   DISTCA_CHECK_INPUT(times.seconds.size() == times.q.size(), "the profile has {} rows of seconds for {} q",
                      times.seconds.size(), times.q.size());
+  static std::atomic<int64_t> tables = 0;
   auto table = std::make_shared<Table>();
+  table->number = ++tables;
   table->log_q = logs(times.q);
   table->log_kv = logs(times.kv);
   for (const std::vector<double>& row : times.seconds) {
@@ -67,13 +81,18 @@ TaskCost::TaskCost(const AttentionTimes& times) {
 
 int64_t TaskCost::picoseconds(const Task& task) const {
   if (task.q.empty() || task.kv.empty()) return 0;
-  const auto rows = static_cast<double>((task.q.size() + kTileRows - 1) / kTileRows * kTileRows);
-  // A causal task of q rows and kv keys has q · (kv - (q - 1) / 2) pairs.
-  const double mean_keys = static_cast<double>(padded_pairs(task)) / rows;
-  const double keys = mean_keys + (rows - 1) / 2;
-  const double seconds =
-      exact_exp2(table_->log_seconds_at(exact_log2(rows), exact_log2(std::max(1.0, keys))));
-  return static_cast<int64_t>(seconds * 1e12 + 0.5);
+  const int64_t rows = (task.q.size() + kTileRows - 1) / kTileRows * kTileRows, pairs = padded_pairs(task);
+  // A plan asks for the same shapes again and again; logarithms cost forty divisions.
+  struct Known {
+    int64_t table = 0, rows = 0, pairs = 0, cost = 0;
+  };
+  constexpr uint64_t kKnown = 2048;
+  thread_local std::array<Known, kKnown> known_here;
+  const uint64_t mixed = static_cast<uint64_t>(rows * 31 + pairs) * 0x9e3779b97f4a7c15;
+  Known& known = known_here[(mixed >> 40) % kKnown];
+  if (known.table != table_->number || known.rows != rows || known.pairs != pairs)
+    known = {table_->number, rows, pairs, table_->picoseconds(rows, pairs)};
+  return known.cost;
 }
 
 int64_t TaskCost::of_tiles(int64_t tiles) const {

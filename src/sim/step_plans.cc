@@ -13,7 +13,8 @@ PlanOptions plan_options(const ClusterSetup& setup, const PolicyChoice& choice, 
   PlanOptions options;
   options.policy = choice.policy;
   options.tolerance = setup.tolerance;
-  options.min_gain = setup.min_gain;
+  const NetworkLink& link = setup.gpus > setup.gpus_per_node ? setup.profile.inter : setup.profile.intra;
+  options.min_gain = setup.min_gain * 1e12 / link.bytes_per_second;
   options.search_moves = setup.search_moves;
   options.cost = TaskCost(attention_times(setup, costs, backward));
   options.bytes = row_bytes(device_heads(setup));

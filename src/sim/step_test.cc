@@ -56,6 +56,20 @@ TEST(Step, OneRankTakesTheSumOfItsWorkUnderEveryPolicy) {
   }
 }
 
+TEST(Step, AGainThatNoMoveReachesLeavesEverythingAtHome) {
+  ClusterSetup setup = small_cluster(16);
+  std::vector<int64_t> lengths(65, 1024);
+  lengths[0] = 65536;  // all of the first rank's rows
+  const StepDocuments documents = repeated(setup, lengths);
+  const auto bytes = [&] { return simulate_step(setup, policy_choice("cad", 1), documents).exchanged_bytes; };
+  const double all = bytes();
+  EXPECT_GT(all, 0);
+  setup.min_gain = 1e-3;  // seconds of compute for a second of transfer
+  EXPECT_EQ(bytes(), all);
+  setup.min_gain = 1e4;
+  EXPECT_EQ(bytes(), 0);
+}
+
 TEST(Step, FixedPackingWaitsForTheRankWithTheLongDocument) {
   ClusterSetup setup = small_cluster(16);
   setup.tokens = 2 * 2 * setup.context;

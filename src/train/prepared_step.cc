@@ -81,6 +81,12 @@ PreparedStep StepPreparer::make() {
   std::vector<Layout> layouts;
   for (const NanoBatch& nano_batch : step.batch.nano_batches)
     layouts.push_back(layout_by(options_.ticks.plan, nano_batch, step.batch.rows, options_.ticks.grid.dp));
+  step.padding = step.batch.padding();
+  if (!step.batch.nano_batches.front().groups.empty()) {  // packed by workload: chunks of other sizes
+    step.padding = -step.batch.tokens();
+    for (const Layout& layout : layouts)
+      step.padding += rows_held(layout, options_.ticks.grid) * options_.ticks.grid.dp;
+  }
   plan_ticks(step, layouts);
   step.plan_ms = (thread_cpu_seconds() - begin) * 1e3;
   for (size_t i = 0; i < layouts.size(); ++i)

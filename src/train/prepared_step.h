@@ -20,6 +20,7 @@ struct PreparedStep {
   std::vector<PreparedTick> ticks;          // in order
   std::vector<uint64_t> digests;            // of the plans that this rank shares with others
   StreamState after;                        // of the stream, once this step is done
+  int64_t padding = 0;                      // rows of all ranks that hold no token
   double plan_ms = 0;                       // thread CPU time of planning and of the tables
   double load_max_over_mean = 1;            // of the worst plan: latest finish over the best common one
   double load_max_over_mean_none = 1;       // if every rank computed the queries it is home to

@@ -13,13 +13,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// All that is no folder below one, sorted by path.
+/// All that is no folder below one, sorted by path. A link to a folder isn't followed: it counts as a file,
+/// which is then skipped with the others that can't be read.
 std::vector<std::string> files_below(const std::string& folder) {
   std::vector<std::string> files;
   std::error_code ignored;
   const auto options = fs::directory_options::skip_permission_denied;
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder, options)) {
-    if (!entry.is_directory(ignored)) files.push_back(entry.path().string());
+    if (!entry.is_directory(ignored) || entry.is_symlink(ignored)) files.push_back(entry.path().string());
   }
   std::sort(files.begin(), files.end());
   return files;

@@ -222,7 +222,7 @@ StepMetrics Trainer::forward_backward() {
   metrics.step = step.batch.step;
   metrics.tokens = step.batch.tokens();
   metrics.targets = step.batch.targets();
-  metrics.padding = step.batch.padding();
+  metrics.padding = step.padding;
   count_documents(step.batch, grid.dp, metrics);
   metrics.bytes = crew_->bytes_sent() - bytes_before;
   metrics.wait_s = crew_->waited_s() - wait_before;

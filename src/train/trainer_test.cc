@@ -121,6 +121,20 @@ TEST(Trainer, BatchesWithoutTargetsHaveLossZeroAndLeaveNormalBitsBehind) {
   for (const NamedTensor& gradient : run.gradients) EXPECT_EQ(gradient.tensor.norm().item<double>(), 0);
 }
 
+TEST(Trainer, PackedByWorkloadTokensAndPaddingAreTheRowsThatRanksHold) {
+  RunInputs inputs = testing::small_run("float32");
+  inputs.config.attention.policy = "wlb";
+  inputs.config.parallel.cp = 2;
+  run_thread_ranks(4, {}, [&](Fabric& fabric) {
+    Trainer trainer(fabric, inputs);
+    for (int step = 0; step < 6; ++step) {
+      const StepMetrics metrics = trainer.step();
+      EXPECT_GE(metrics.padding, 0) << "step " << step;
+      EXPECT_EQ((metrics.tokens + metrics.padding) % 4, 0) << "step " << step;
+    }
+  });
+}
+
 TEST(Trainer, MetricsCountTokensTargetsPaddingAndBytes) {
   const RunInputs inputs = testing::small_run("float32");
   BatchStream stream(inputs.source, batch_inputs(inputs.config));
