@@ -4,6 +4,13 @@
 // kernels, loss and optimizer ÷ ranks: what it would take if all were even and exchanges cost nothing.
 //
 //   build/bench_step --ranks 2,4,8 --cases cad,none,wlb,cp --steps 5
+//
+// With --predict the simulator's seconds for the same steps stand beside those of `cad` (machine_profile.h),
+// from this machine's profile of the same model:
+//
+//   build/bench_step --write-model model.json
+//   build/distca profile --model model.json --out machine.json
+//   build/bench_step --ranks 2,4,8 --cases cad,cad+single,cad+free --profile machine.json --predict
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/ones.h>
@@ -12,6 +19,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 #include <memory>
 #include <sstream>
 
@@ -20,6 +28,8 @@
 #include "base/json.h"
 #include "comm/threads.h"
 #include "plan/layout.h"
+#include "sim/machine_profile.h"
+#include "sim/step.h"
 #include "train/epoch_order.h"
 #include "train/trainer.h"
 
@@ -36,7 +46,8 @@ struct Options {
   double link = 1;  // time of a chunk's K/V over the time of its CI layer; 0: links cost nothing
   double bandwidth = 0;
   bool wall = false;
-  std::string profile, json;
+  std::string profile, json, write_model;
+  bool predict = false;
   std::vector<double> speeds;
 };
 
@@ -102,7 +113,7 @@ RunInputs inputs_of(const Options& options, const std::string& name, int32_t ran
 
 struct Result {
   double step_s = 0, bound_s = 0, ratio = 0, wait_s = 0, load = 0, plan_ms = 0, pack_s = 0, reduce_s = 0;
-  double bubble = 0;
+  double bubble = 0, predicted = 0;                     // over measured
   double attention = 0, attention_max = 1, ci_max = 1;  // share of compute; of the slowest rank over the mean
   PlanningSums planning;
 };
@@ -115,6 +126,53 @@ double max_over_mean(const std::vector<WorkSeconds>& ranks, WorkKind kind) {
     most = std::max(most, rank[static_cast<size_t>(kind)]);
   }
   return sum > 0 ? most * static_cast<double>(ranks.size()) / sum : 1;
+}
+
+/// What the simulator says of the steps after the first.
+std::vector<double> predicted_seconds(const Options& options, const RunInputs& inputs, int32_t ranks,
+                                      const LinkOptions& link) {
+  const LlamaConfig& model = inputs.model;
+  const Config& config = inputs.config;
+  ClusterSetup setup;
+  setup.model = {"bench",
+                 model.hidden_size,
+                 model.num_hidden_layers,
+                 model.num_attention_heads,
+                 model.num_key_value_heads,
+                 model.head_dim,
+                 model.intermediate_size,
+                 model.vocab_size,
+                 model.tie_word_embeddings};
+  setup.profile = machine_profile(Profile::read(options.profile), setup.model, setup.model.layer_parameters(),
+                                  options.rows);
+  const double free = 1e15;  // bytes per second
+  setup.profile.intra = {link.latency, link.bandwidth > 0 ? link.bandwidth : free};
+  setup.profile.inter = setup.profile.intra;
+  setup.profile.fit.gather_bytes_per_second = setup.profile.intra.bytes_per_second;
+  setup.gpus = setup.gpus_per_node = ranks;
+  setup.tp = 1, setup.pp = options.pp, setup.servers = options.servers;
+  setup.context = options.rows;
+  setup.tokens = config.train.tokens_per_batch;
+  setup.micro_batches = config.train.micro_batches, setup.nano_batches = config.train.nano_batches;
+  setup.tolerance = config.attention.tolerance;
+  setup.resend = config.attention.memory == "resend";
+  setup.overlap = config.attention.overlap == "single" ? Overlap::kSingle : Overlap::kPingPong;
+  setup.recompute = Recompute::kNone;
+  PolicyChoice choice;
+  choice.layout = config.attention.layout == "free" ? LayoutKind::kFree : LayoutKind::kFixed;
+  BatchStream stream(inputs.source, batch_inputs(config));
+  std::vector<double> seconds;
+  for (int64_t i = 0; i < options.steps; ++i) {
+    StepDocuments documents;
+    for (const NanoBatch& nano_batch : stream.next().nano_batches) {
+      if (documents.empty() || static_cast<int64_t>(documents.back().size()) == setup.nano_batches)
+        documents.emplace_back();
+      documents.back().push_back(nano_batch.lengths());
+    }
+    const double step_s = simulate_step(setup, choice, documents).seconds;
+    if (i > 0) seconds.push_back(step_s);
+  }
+  return seconds;
 }
 
 double median(std::vector<double> values) {
@@ -167,9 +225,23 @@ Result run(const Options& options, const std::string& name, int32_t ranks, const
     attention_max.push_back(max_over_mean(seconds[i], WorkKind::kAttention));
     ci_max.push_back(max_over_mean(seconds[i], WorkKind::kCi));
   }
-  return {median(step_s),        median(bounds), median(ratios),  median(waits), median(loads),
-          median(plans),         median(packs),  median(reduces), bubble,        median(attention),
-          median(attention_max), median(ci_max), planning};
+  double predicted = 0;
+  if (options.predict && inputs.config.attention.policy == "cad") {
+    std::vector<double> over_measured = predicted_seconds(options, inputs, ranks, link);
+    for (size_t i = 0; i < over_measured.size(); ++i) over_measured[i] /= step_s[i];
+    predicted = median(over_measured);
+  }
+  return {median(step_s),    median(bounds),        median(ratios),  median(waits), median(loads),
+          median(plans),     median(packs),         median(reduces), bubble,        predicted,
+          median(attention), median(attention_max), median(ci_max),  planning};
+}
+
+/// For `distca profile`.
+void write_model(const Options& options) {
+  const RunInputs inputs = inputs_of(options, "none", static_cast<int32_t>(options.pp * options.tp), {});
+  std::ofstream out(options.write_model);
+  out << dump_llama_config(inputs.model, "float32");
+  DISTCA_CHECK_INPUT(out.flush(), "{}: can't be written", options.write_model);
 }
 
 /// Seconds of one layer's context-independent work on a chunk, forward, on this machine.
@@ -203,9 +275,9 @@ void report(const Options& options) {
   if (options.bandwidth > 0) link.bandwidth = options.bandwidth;
   std::printf("CI of a layer %.1f ms a chunk; K/V of a chunk %.2f MB; link %.1f MB/s\n", ci_s * 1e3,
               kv_bytes / 1e6, link.bandwidth / 1e6);
-  std::printf("%-24s %5s %9s %9s %7s %9s %9s %9s %9s %9s %8s %7s %7s %6s %6s %6s %6s\n", "case", "ranks",
+  std::printf("%-24s %5s %9s %9s %7s %9s %9s %9s %9s %9s %8s %7s %7s %6s %6s %6s %6s %9s\n", "case", "ranks",
               "step s", "bound s", "ratio", "vs first", "pack s", "wait s", "reduce s", "max/mean", "plan ms",
-              "bubble", "idle", "held", "att", "att mx", "ci mx");
+              "bubble", "idle", "held", "att", "att mx", "ci mx", options.predict ? "predicted" : "");
   Json rows = Json::array();
   for (const int32_t ranks : options.ranks) {
     double first = 0;
@@ -214,11 +286,13 @@ void report(const Options& options) {
       if (first == 0) first = result.step_s;
       std::printf(
           "%-24s %5d %9.3f %9.3f %7.3f %9.3f %9.3f %9.3f %9.3f %9.3f %8.1f %6.1f%% %6.1f%% %6.2f %6.3f %6.3f "
-          "%6.3f\n",
+          "%6.3f",
           name.c_str(), ranks, result.step_s, result.bound_s, result.ratio, result.step_s / first,
           result.pack_s, result.wait_s, result.reduce_s, result.load, result.plan_ms, 100 * result.bubble,
           result.planning.idle_share > 0 ? 100 * result.planning.idle_load / result.planning.idle_share : 100,
           result.planning.held_rows_max_over_mean, result.attention, result.attention_max, result.ci_max);
+      if (result.predicted > 0) std::printf(" %9.3f", result.predicted);
+      std::printf("\n");
       std::fflush(stdout);
       rows.push_back({{"name", format("step/{}/r{}", name, ranks)},
                       {"value", result.step_s},
@@ -256,8 +330,16 @@ int main(int argc, char** argv) {
   app.add_option("--profile", options.profile, "of `distca profile`: cases with +profile plan by it");
   app.add_option("--speeds", options.speeds, "of ranks' clocks")->delimiter(',');
   app.add_option("--json", options.json);
+  app.add_flag("--predict", options.predict,
+               "print the simulator's seconds over the measured ones; needs --profile");
+  app.add_option("--write-model", options.write_model,
+                 "write the model's config.json, for `distca profile`, and end");
   CLI11_PARSE(app, argc, argv);
   try {
+    if (!options.write_model.empty()) {
+      distca::write_model(options);
+      return 0;
+    }
     distca::report(options);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "bench_step: %s\n", error.what());

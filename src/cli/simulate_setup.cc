@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/json.h"
 #include "model/config.h"
+#include "sim/machine_profile.h"
 #include "train/indexed_dataset.h"
 
 namespace distca {
@@ -43,6 +44,17 @@ Overlap overlap_named(const std::string& name) {
   return name == "signal" ? Overlap::kSignal : Overlap::kPingPong;
 }
 
+/// One of the program's profiles, a file like them, or what `distca profile` measured on a machine for chunks
+/// of `rows`.
+DeviceProfile profile_named(const std::string& name, const ModelShape& model, int64_t rows) {
+  if (name.find_first_of("./") == std::string::npos) return find_device_profile(name);
+  const std::string text = read_text(name);
+  if (!parse_json(text, name).contains("linear")) return parse_device_profile(text, name);
+  const Profile measured = Profile::parse(text, name);
+  const int64_t weights = find_model_shape(measured.linear().model).layer_parameters();
+  return machine_profile(measured, model, weights, rows);
+}
+
 }  // namespace
 
 ModelShape find_model_shape(const std::string& name) {
@@ -61,7 +73,6 @@ ModelShape find_model_shape(const std::string& name) {
 ClusterSetup unchecked_setup(const Config& config) {
   ClusterSetup setup;
   setup.model = find_model_shape(config.model.config);
-  setup.profile = find_device_profile(config.cluster.profile.empty() ? "h200" : config.cluster.profile);
   setup.gpus = config.cluster.gpus;
   setup.gpus_per_node = config.cluster.gpus_per_node;
   setup.tp = config.parallel.tp;
@@ -79,6 +90,9 @@ ClusterSetup unchecked_setup(const Config& config) {
   setup.shard_optimizer = config.parallel.shard_optimizer;
   setup.memory_limit = static_cast<double>(config.parallel.memory_limit);
   DISTCA_CHECK_INPUT(setup.gpus > 0, "cluster.gpus is not given: the devices of the cluster");
+  const int64_t rows = rows_of_nano_batch(config) / std::max<int64_t>(1, setup.ranks());
+  setup.profile = profile_named(config.cluster.profile.empty() ? "h200" : config.cluster.profile, setup.model,
+                                std::max<int64_t>(1, rows));
   return setup;
 }
 

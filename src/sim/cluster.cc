@@ -70,7 +70,8 @@ void check_policy(const ClusterSetup& setup, const PolicyChoice& choice) {
 }
 
 LayerHeads device_heads(const ClusterSetup& setup) {
-  return {setup.model.heads / setup.tp, setup.model.kv_heads_of_device(setup.tp), setup.model.head_dim, 2};
+  return {setup.model.heads / setup.tp, setup.model.kv_heads_of_device(setup.tp), setup.model.head_dim,
+          setup.profile.element_bytes};
 }
 
 double state_bytes(const ClusterSetup& setup) {

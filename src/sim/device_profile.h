@@ -2,6 +2,7 @@
 // predicted second comes. A profile is a JSON file; those of the H100 and the H200 are part of the program.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -28,6 +29,8 @@ struct DeviceProfile {
   double memory_bytes = 0;       // of one device
   NetworkLink intra, inter;      // inside a node, between nodes
   double backward_factor = 2.5;  // of core attention: seconds backward ÷ forward
+  double linear_backward = 2;    // of the layers' matrix products
+  int64_t element_bytes = 2;     // of activations and what is exchanged
   FittedConstants fit;
   std::string fit_note;  // what was fitted to what, and how to do it again
 };

@@ -24,14 +24,15 @@ StepCosts step_costs(const ModelShape& model, const DeviceProfile& profile, int6
   const double weights = static_cast<double>(model.layer_parameters()) / degree;
   costs.linear_forward = 2 * weights / (profile.fit.linear_efficiency * profile.peak_flops);
   const int again = recompute == Recompute::kSelective;
-  costs.linear_backward = (2 + again) * costs.linear_forward;
-  const double token_bytes = 2 * static_cast<double>(model.hidden);
+  costs.linear_backward = (profile.linear_backward + again) * costs.linear_forward;
+  const auto element = static_cast<double>(profile.element_bytes);
+  const double token_bytes = element * static_cast<double>(model.hidden);
   costs.tp_forward = 4 * token_bytes * (degree - 1) / degree / profile.intra.bytes_per_second;
   costs.tp_backward = (1 + again) * costs.tp_forward;
   const double flops = 4 * static_cast<double>(model.head_dim) * static_cast<double>(model.heads) / degree;
   costs.attention_forward = flops / profile.fit.attention_flops;
   costs.attention_backward = profile.backward_factor * costs.attention_forward;
-  const auto kv_bytes = static_cast<double>(2 * model.kv_heads_of_device(tp) * model.head_dim * 2);
+  const double kv_bytes = element * static_cast<double>(2 * model.kv_heads_of_device(tp) * model.head_dim);
   costs.gather_forward = kv_bytes / profile.fit.gather_bytes_per_second;
   costs.gather_backward = costs.gather_forward;
   costs.update = static_cast<double>(model.parameters()) / static_cast<double>(tp * pp) *

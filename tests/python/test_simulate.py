@@ -138,3 +138,16 @@ def test_a_document_longer_than_the_context_is_named(run_program, tmp_path):
     lengths.write_text("5\n131073\n")
     done = run_program("distca", "simulate", *SMALL, "--distribution", lengths, check=False)
     assert done.returncode == 2 and "document 1 has 131073 tokens" in done.stderr
+
+
+def test_a_profile_that_was_measured_here_predicts_this_machine(run_program, tmp_path):
+    profile = tmp_path / "machine.json"
+    run_program("distca", "profile", "--quick", "--model", "tiny", "--out", profile)
+    done = run_program("distca", "simulate", "--profile", profile, "--model", "tiny", "--gpus", 4, "--tp", 1, "--tokens",
+                       16384, "--set", "data.context=2048", "--distribution", "wlbllm", "--samples", 1, "--policy",
+                       "none,cad", "--json", "-")
+    study = json.loads(done.stdout)
+    assert study["setup"]["profile"] == json.loads(profile.read_text())["name"]
+    for row in study["rows"]:
+        # 24 MFLOPs a token, forward and backward: between a hundredth of a second and a minute on any machine.
+        assert 0.01 < study["balanced_s"] <= row["iteration_s"] < 60
