@@ -11,6 +11,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "base/sanitizer.h"
 #include "comm/threads.h"
 #include "train/exact_modes.h"
 #include "train/rank_rows.h"
@@ -35,10 +36,17 @@ void expect_equal(const RunResult& run, const RunResult& dense, Tolerance tolera
   EXPECT_LE(distance.gradient, tolerance.gradient);
 }
 
+/// Twenty steps, under a sanitizer four.
+RunInputs run_of(const std::string& dtype) {
+  RunInputs inputs = testing::small_run(dtype);
+  if (kSanitized) inputs.config.train.steps = 4;
+  return inputs;
+}
+
 /// The dense model's run, made once for each type.
 const RunResult& dense_run(const std::string& dtype) {
   static std::map<std::string, RunResult> made;
-  if (!made.count(dtype)) made[dtype] = testing::run_dense(testing::small_run(dtype));
+  if (!made.count(dtype)) made[dtype] = testing::run_dense(run_of(dtype));
   return made[dtype];
 }
 
@@ -46,7 +54,7 @@ void expect_dense(const std::string& dtype, Tolerance tolerance, int32_t ranks, 
                   const std::string& memory, const std::string& overlap = "pingpong") {
   SCOPED_TRACE(::testing::Message() << dtype << ", " << ranks << " ranks, " << policy << ", " << memory
                                     << ", " << overlap);
-  RunInputs inputs = testing::small_run(dtype);
+  RunInputs inputs = run_of(dtype);
   inputs.config.attention.policy = policy;
   inputs.config.attention.memory = memory;
   inputs.config.attention.overlap = overlap;
