@@ -72,7 +72,7 @@ struct Golden {
 constexpr Golden kGolden[] = {
     {"defaults", defaults, 0x6ca20c9f69be6a48},
     {"tight_34b", tight_34b, 0xb7a230c05980a5a1},
-    {"uneven_servers", uneven_servers, 0x17cf7750e10c2547},
+    {"uneven_servers", uneven_servers, 0xa7e860efc1225d2b},
     {"crossing_documents", crossing_documents, 0x463e8f7f693c3a32},
     {"free_layout", free_layout, 0xb0660456347aaeab},
     {"measured_costs", measured_costs, 0x2c30b740631e41d4},

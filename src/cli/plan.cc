@@ -210,8 +210,7 @@ void add_planning_options(CLI::App& app, PlanCommand& command) {
       ->capture_default_str();
   app.add_option("--min-gain", options.min_gain,
                  "least load moved per byte: pairs, or seconds with a profile");
-  app.add_option("--search", options.search_moves,
-                 "changes tried after the greedy plan, at most 160 a server; 0: none")
+  app.add_option("--search", options.search_moves, "changes tried after the greedy plan; 0: none")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->capture_default_str();
   app.add_option("--profile", command.profile, "measured times: loads are seconds");

@@ -42,9 +42,9 @@ struct PlanOptions {
   int64_t kv_row_limit = 0;      // K/V rows a server may hold, its own included; 0: no limit
   int64_t byte_limit = 0;        // bytes a server may send, and receive; 0: no limit
   double min_gain = 0;           // least load moved per byte sent; 0: any
-  int64_t search_moves = 5000;   // at most 160 a server are made
-  bool quick = false;            // cad: one attempt, which may miss the byte limit by a little
-  int32_t cp = 1;                // ranks of a context-parallel group: wlb, cp, cp-seq
+  int64_t search_moves = 5000;
+  bool quick = false;  // cad: one attempt, which may miss the byte limit by a little
+  int32_t cp = 1;      // ranks of a context-parallel group: wlb, cp, cp-seq
 };
 
 /// A plan, and why it falls short of its tolerance where it does.

@@ -22,10 +22,6 @@ constexpr int kRepairRounds = 4;
 constexpr int32_t kSecondTryServers = 128;
 constexpr double kHeldBack = 0.4;
 
-/// Moves of the search, a server: more find nothing where there are few, and many plans of few servers make a
-/// step of a pipeline.
-constexpr int64_t kMovesOfServer = 160;
-
 /// How often a plan above the byte limit is planned again.
 constexpr int kLimitAttempts = 4;
 
@@ -213,8 +209,7 @@ PlanResult schedule_once(const Layout& layout, const PlanOptions& options, doubl
   assign_all(draft);
   Repair(draft).run();
   PlanResult result;
-  const SearchCost cost =
-      search(draft, std::min(options.search_moves, kMovesOfServer * (layout.ranks + options.dedicated)));
+  const SearchCost cost = search(draft, options.search_moves);
   result.cost_before_search = cost.before;
   result.cost = cost.after;
   draft.hold_back(0);

@@ -122,8 +122,7 @@ void add_attention(Table& table, Config& c) {
       .key("min_gain", &c.attention.min_gain,
            "least seconds of compute moved per second of transfer; 0: off. In a run it needs `profile`")
       .least(0)
-      .key("search", &c.attention.search,
-           "moves tried to lower a plan's bytes, at most 160 a server; 0: none")
+      .key("search", &c.attention.search, "moves tried to lower a plan's bytes; 0: none")
       .between(0, 1e9)
       .key("memory", &c.attention.memory,
            "for backward, the server keeps Q, K, V (`keep`) or gets them again from home (`resend`)")
