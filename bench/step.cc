@@ -19,12 +19,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 #include <sstream>
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "comm/threads.h"
 #include "plan/layout.h"
@@ -239,9 +239,7 @@ Result run(const Options& options, const std::string& name, int32_t ranks, const
 /// For `distca profile`.
 void write_model(const Options& options) {
   const RunInputs inputs = inputs_of(options, "none", static_cast<int32_t>(options.pp * options.tp), {});
-  std::ofstream out(options.write_model);
-  out << dump_llama_config(inputs.model, "float32");
-  DISTCA_CHECK_INPUT(out.flush(), "{}: can't be written", options.write_model);
+  write_file_atomically(options.write_model, dump_llama_config(inputs.model, "float32"));
 }
 
 /// Seconds of one layer's context-independent work on a chunk, forward, on this machine.

@@ -1,3 +1,4 @@
+#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
@@ -201,12 +202,13 @@ TEST(TensorParallel, Bfloat16FollowsFloat32AndItsGradientsAreFloat32) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "PyTorch's bfloat16 products share a cache that the sanitizer can't see the lock of";
 #endif
+  at::manual_seed(c10::default_rng_seed_val);  // whatever ran before in this process
   for (const int32_t tp : {1, 2, 4}) {
     const Case rough{.tp = tp, .dtype = at::kBFloat16}, exact{.tp = tp, .dtype = at::kFloat};
     const Batch batch = batch_of(rough);
     const std::vector<Outcome> outcomes = run_shards(rough, batch);
     for (const NamedTensor& each : outcomes[0].gradients) EXPECT_EQ(each.tensor.scalar_type(), at::kFloat);
-    expect_same(outcomes, run_dense(exact, batch), 0.01, 0.1);
+    expect_same(outcomes, run_dense(exact, batch), 0.01, 0.05);
   }
 }
 

@@ -1,5 +1,6 @@
 #include "plan/profile.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/check.h"
@@ -49,6 +50,18 @@ LinearTimes linear_times(const Json& from, const std::string& place) {
 }
 
 }  // namespace
+
+double seconds_at(const std::vector<int64_t>& tokens, const std::vector<double>& seconds, int64_t rows) {
+  const auto after = std::upper_bound(tokens.begin(), tokens.end(), rows);
+  const auto i = static_cast<size_t>(after - tokens.begin());
+  const auto at = [](int64_t value) { return static_cast<double>(value); };
+  if (i == 0 || i == tokens.size()) {
+    const size_t nearest = i == 0 ? 0 : i - 1;
+    return seconds[nearest] * at(rows) / at(tokens[nearest]);
+  }
+  const double share = at(rows - tokens[i - 1]) / at(tokens[i] - tokens[i - 1]);
+  return seconds[i - 1] + share * (seconds[i] - seconds[i - 1]);
+}
 
 Profile Profile::read(const std::string& path) {
   return parse(read_text(path), path);

@@ -27,6 +27,10 @@ struct LinearTimes {
   std::vector<double> forward_s, backward_s;
 };
 
+/// Seconds at so many tokens: linear between the measured points; below and beyond them in proportion to
+/// tokens.
+double seconds_at(const std::vector<int64_t>& tokens, const std::vector<double>& seconds, int64_t rows);
+
 class Profile {
  public:
   /// Throws InputError that names the file and the place of what is wrong.

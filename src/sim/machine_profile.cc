@@ -35,17 +35,6 @@ AttentionFit fit_attention(const AttentionTimes& times) {
   return fit;
 }
 
-/// Linear between measured points, in proportion beyond them.
-double seconds_at(const std::vector<int64_t>& tokens, const std::vector<double>& seconds, int64_t rows) {
-  const auto after = std::upper_bound(tokens.begin(), tokens.end(), rows);
-  const auto i = static_cast<size_t>(after - tokens.begin());
-  const auto at = [](int64_t value) { return static_cast<double>(value); };
-  if (i == 0) return seconds[0] * at(rows) / at(tokens[0]);
-  if (i == tokens.size()) return seconds[i - 1] * at(rows) / at(tokens[i - 1]);
-  return seconds[i - 1] +
-         (seconds[i] - seconds[i - 1]) * at(rows - tokens[i - 1]) / at(tokens[i] - tokens[i - 1]);
-}
-
 }  // namespace
 
 DeviceProfile machine_profile(const Profile& measured, const ModelShape& model, int64_t measured_weights,

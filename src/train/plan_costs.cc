@@ -1,24 +1,9 @@
 #include "train/plan_costs.h"
 
-#include <algorithm>
-
 #include "base/check.h"
 
 namespace distca {
 namespace {
-
-/// Linear between the measured points; below and beyond them in proportion to tokens.
-double at_tokens(const std::vector<int64_t>& tokens, const std::vector<double>& seconds, int64_t rows) {
-  const auto after = std::upper_bound(tokens.begin(), tokens.end(), rows);
-  const auto i = static_cast<size_t>(after - tokens.begin());
-  const auto at = [](int64_t value) { return static_cast<double>(value); };
-  if (i == 0 || i == tokens.size()) {
-    const size_t nearest = i == 0 ? 0 : i - 1;
-    return seconds[nearest] * at(rows) / at(tokens[nearest]);
-  }
-  const double share = at(rows - tokens[i - 1]) / at(tokens[i] - tokens[i - 1]);
-  return seconds[i - 1] + share * (seconds[i] - seconds[i - 1]);
-}
 
 double weights_of_head(const LlamaConfig& config) {
   return static_cast<double>(config.vocab_size * config.hidden_size);
@@ -46,12 +31,12 @@ StageWork stage_work(const LlamaConfig& config, const Profile& profile, const Ta
     work.backward = 2;
     return work;
   }
-  const double forward = at_tokens(linear.tokens, linear.forward_s, rows);
+  const double forward = seconds_at(linear.tokens, linear.forward_s, rows);
   const auto measured = static_cast<double>(find_llama_config(linear.model).layer_parameters());
   const double of_weight = 1e12 * forward / static_cast<double>(rows) / measured / tp;
   work.per_row_layer = of_weight * static_cast<double>(config.layer_parameters());
   work.per_row_head = of_weight * weights_of_head(config);
-  work.backward = at_tokens(linear.tokens, linear.backward_s, rows) / forward;
+  work.backward = seconds_at(linear.tokens, linear.backward_s, rows) / forward;
   return work;
 }
 
