@@ -4,6 +4,7 @@
 
 #include "attend/cpu_kernels.h"
 #include "attend/flash_kernel.h"
+#include "attend/plain_kernel.h"
 #include "base/check.h"
 
 namespace distca {
@@ -20,7 +21,10 @@ struct Registry {
   std::vector<Registered> kernels = {{"cpu", at::kCPU, make_cpu_kernel},
                                      {"reference", at::kCPU, make_reference_kernel},
                                      {"pytorch", at::kCPU, make_pytorch_kernel},
-                                     {"flash", at::kCUDA, make_flash_kernel}};
+                                     {"plain", at::kCPU, make_plain_kernel},
+                                     {"flash", at::kCUDA, make_flash_kernel},
+                                     {"plain", at::kCUDA, make_plain_kernel},
+                                     {"plain", at::kPrivateUse1, make_plain_kernel}};
 };
 
 Registry& registry() {

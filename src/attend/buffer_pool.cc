@@ -85,7 +85,7 @@ at::Tensor BufferPool::take(at::IntArrayRef sizes, at::ScalarType dtype, at::Dev
     state->free.emplace(std::make_pair(index, block.numel()), State::Block{block, round});
   };
   if (device.is_meta()) return without_memory(sizes, dtype, std::move(give_back));
-  return at::from_blob(block.data_ptr(), sizes, std::move(give_back), options);
+  return at::from_blob(block.data_ptr(), sizes, std::move(give_back), options, device);
 }
 
 void BufferPool::trim() {

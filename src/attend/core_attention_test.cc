@@ -8,6 +8,7 @@
 #include <cmath>
 #include <mutex>
 
+#include "attend/recording_device.h"
 #include "attend/testing.h"
 #include "base/check.h"
 #include "comm/threads.h"
@@ -28,13 +29,15 @@ struct Case {
   at::ScalarType dtype = at::kDouble;
   AttentionMemory memory = AttentionMemory::kResend;
   std::string kernel = "reference";
+  bool on_cpu = true;  // or on the recording device
 };
 
 // Every rank's results of one random plan.
 std::vector<HomeTensors> run_case(const Case& test, const Plan& plan, const DenseTensors& dense) {
   std::vector<HomeTensors> results(plan.servers);
   run_thread_ranks(plan.servers, {}, [&](Fabric& fabric) {
-    AttentionRuntime runtime(fabric, {test.kernel, 1, test.memory});
+    const at::Device device = test.on_cpu ? at::kCPU : testing::recording_device(fabric.rank());
+    AttentionRuntime runtime(fabric, {test.kernel, 1, test.memory}, device);
     results[fabric.rank()] = run_layer(runtime, prepare(runtime, plan), test.shape, dense,
                                        testing::dense_rows(plan.layout, fabric.rank()));
   });
@@ -103,6 +106,20 @@ TEST(CoreAttention, EqualsPyTorchOnUglyLayouts) {
       const Layout layout = pack_in_order(ugly.doc_lengths, ugly.ranks, ugly.rows);
       expect_exact(test, random_plan(random, layout), 11, 1e-12, 1e-11);
     }
+  }
+}
+
+TEST(CoreAttention, EqualsPyTorchOnADeviceThatIsNotTheCpu) {
+  const uint64_t base = std::random_device{}();
+  for (uint64_t seed = base; seed < base + 6; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    Case test;
+    test.kernel = "plain";
+    test.on_cpu = false;
+    test.memory = seed % 2 == 0 ? AttentionMemory::kKeep : AttentionMemory::kResend;
+    const Layout layout = random_layout(random, 8, 500);
+    expect_exact(test, random_plan(random, layout), seed, 1e-12, 1e-11);
   }
 }
 

@@ -264,17 +264,17 @@ RankTables make_rank_tables(const Plan& plan, const Exchange& exchange, uint64_t
   return tables;
 }
 
-RankTables on_device(const RankTables& tables, at::Device device) {
+RankTables map_indices(const RankTables& tables, const std::function<at::Tensor(const at::Tensor&)>& map) {
   RankTables out = tables;
   for (RowTable* table : {&out.q, &out.kv}) {
     for (at::Tensor* index : {&table->sent, &table->copied, &table->home_back, &table->home_copies,
                               &table->arrived_back, &table->arrived_copies})
-      *index = index->to(device);
+      *index = map(*index);
   }
   for (MergeTable* merge : {&out.merge_home, &out.merge_rest, &out.q.returned, &out.kv.returned}) {
     for (at::Tensor* index : {&merge->empty_rows, &merge->moved_rows, &merge->moved_parts, &merge->split_rows,
                               &merge->split_parts})
-      *index = index->to(device);
+      *index = map(*index);
   }
   return out;
 }

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -76,7 +77,7 @@ struct RankTables {
 RankTables make_rank_tables(const Plan& plan, const Exchange& exchange, uint64_t digest, int32_t rank,
                             at::Device device, std::optional<int64_t> home_rows = std::nullopt);
 
-/// The same tables with their index tensors on another device.
-RankTables on_device(const RankTables& tables, at::Device device);
+/// The same tables, each index tensor being what `map` makes of it.
+RankTables map_indices(const RankTables& tables, const std::function<at::Tensor(const at::Tensor&)>& map);
 
 }  // namespace distca

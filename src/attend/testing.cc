@@ -126,14 +126,14 @@ double relative_error(const at::Tensor& home, const at::Tensor& dense, const std
 
 HomeTensors run_layer(AttentionRuntime& runtime, const BatchTables& tables, const AttentionShape& shape,
                       const DenseTensors& dense, const std::vector<int64_t>& rows) {
-  const at::Tensor q = home_rows(dense.q, rows).requires_grad_(),
-                   k = home_rows(dense.k, rows).requires_grad_(),
-                   v = home_rows(dense.v, rows).requires_grad_();
+  const auto home = [&](const at::Tensor& x) { return home_rows(x, rows).to(runtime.device); };
+  const at::Tensor q = home(dense.q).requires_grad_(), k = home(dense.k).requires_grad_(),
+                   v = home(dense.v).requires_grad_();
   const auto call = std::make_shared<AttentionCall>(runtime, tables, shape, "the tested layer", true);
   at::Tensor token = attend(call, dispatch_end(call, dispatch_begin(call, q, k, v)));
   const at::Tensor o = collect_end(call, collect_begin(call, token));
-  o.backward(home_rows(dense.dout, rows));
-  return {o.detach(), call->lse(), q.grad(), k.grad(), v.grad()};
+  o.backward(home(dense.dout));
+  return {o.detach().cpu(), call->lse().cpu(), q.grad().cpu(), k.grad().cpu(), v.grad().cpu()};
 }
 
 }  // namespace distca::testing

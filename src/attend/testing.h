@@ -32,7 +32,7 @@ at::Tensor home_rows(const at::Tensor& dense, const std::vector<int64_t>& rows);
 /// Largest |home − dense| over the rank's tokens, divided by the largest |dense| (at least .01).
 double relative_error(const at::Tensor& home, const at::Tensor& dense, const std::vector<int64_t>& rows);
 
-/// One rank's results of the layer, forward and backward.
+/// One rank's results of the layer, forward and backward, brought to the CPU from the runtime's device.
 struct HomeTensors {
   at::Tensor o, lse, dq, dk, dv;
 };

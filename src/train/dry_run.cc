@@ -75,29 +75,6 @@ void make_runnable_without_memory() {
   });
 }
 
-/// A step's tables and rows, without memory. Tables that are shared stay shared.
-PreparedStep without_memory(PreparedStep step) {
-  std::map<const SlotTables*, std::shared_ptr<const SlotTables>> made;
-  for (PreparedTick& tick : step.ticks) {
-    for (auto& slots : tick.slots) {
-      for (std::shared_ptr<const SlotTables>& tables : slots) {
-        if (tables == nullptr) continue;
-        std::shared_ptr<const SlotTables>& dry = made[tables.get()];
-        if (dry == nullptr) {
-          SlotTables copy = *tables;
-          copy.tables = std::make_shared<RankTables>(on_device(*tables->tables, at::kMeta));
-          dry = std::make_shared<SlotTables>(std::move(copy));
-        }
-        tables = dry;
-      }
-    }
-  }
-  for (NanoBatchRows& rows : step.nano_batches) {
-    for (at::Tensor* tensor : {&rows.tokens, &rows.targets, &rows.rope.cos, &rows.rope.sin})
-      if (tensor->defined()) *tensor = tensor->to(at::kMeta);
-  }
-  return step;
-}
 
 void note(const PreparedStep& step, PeakMemory& memory) {
   memory.worst_finish = std::max(memory.worst_finish, step.load_max_over_mean);
@@ -177,7 +154,7 @@ PeakMemory dry_run(const RunInputs& inputs, BatchStream stream, const DryRunOpti
     PreparedStep step = preparer.take();
     note(step, memory);
     const LiveBytesScope scope(&count);
-    prepared.push_back(without_memory(std::move(step)));
+    prepared.push_back(on_device(std::move(step), at::kMeta));
   };
   std::unique_ptr<DryRank> rank;
   {

@@ -1,5 +1,6 @@
 #include "train/gradient_sum.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -19,6 +20,19 @@ struct Run {
 
 DType dtype_of(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kDouble ? DType::kFloat64 : DType::kFloat32;
+}
+
+/// `out`, which is one of the sources, becomes ((source 0 + source 1) + source 2) + …
+void sum_in_rank_order(const std::vector<at::Tensor>& sources, const at::Tensor& out) {
+  if (out.is_meta()) return;
+  if (out.is_cpu()) {
+    std::vector<const void*> pointers;
+    for (const at::Tensor& source : sources) pointers.push_back(source.data_ptr());
+    return reduce_in_rank_order(pointers, out.data_ptr(), out.numel(), dtype_of(out), ReduceOp::kSum);
+  }
+  at::Tensor sum = sources[0] + sources[1];
+  for (size_t i = 2; i < sources.size(); ++i) sum.add_(sources[i]);
+  out.copy_(sum);
 }
 
 }  // namespace
@@ -117,12 +131,10 @@ void GradientSum::send_sums(UnderWay& sum) {
     const Run own = at.slice(at.runs[i], ranks, rank);
     const int64_t count = own.end - own.begin;
     const at::Tensor mine = gradients.narrow(0, own.begin, count);
-    if (!gradients.is_meta()) {
-      std::vector<const void*> sources;
-      for (int32_t peer = 0; peer < ranks; ++peer)
-        sources.push_back(peer == rank ? mine.data_ptr() : sum.slices[i].select(0, peer).data_ptr());
-      reduce_in_rank_order(sources, mine.data_ptr(), count, dtype_of(gradients), ReduceOp::kSum);
-    }
+    std::vector<at::Tensor> sources;
+    for (int32_t peer = 0; peer < ranks; ++peer)
+      sources.push_back(peer == rank ? mine : sum.slices[i].select(0, peer));
+    sum_in_rank_order(sources, mine);
     ExchangePart part{gradients.data_ptr(), gradients.data_ptr(), {}, {}};
     for (int32_t peer = 0; peer < ranks; ++peer) {
       if (peer == rank) continue;

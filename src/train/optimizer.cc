@@ -4,6 +4,7 @@
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -63,8 +64,18 @@ double learning_rate(const Config::Train& config, int64_t step) {
   return config.min_lr + (config.lr - config.min_lr) * (1 + std::cos(std::numbers::pi * done)) / 2;
 }
 
+std::vector<double> gradient_norms(const std::vector<at::Tensor>& gradients) {
+  if (gradients.empty()) return {};
+  std::vector<at::Tensor> norms;
+  for (const at::Tensor& gradient : gradients)
+    norms.push_back(at::linalg_vector_norm(gradient, 2, c10::nullopt, false, at::kDouble));
+  const at::Tensor together = at::stack(norms).cpu();
+  const double* first = together.const_data_ptr<double>();
+  return {first, first + norms.size()};
+}
+
 double gradient_norm(const at::Tensor& gradients) {
-  return at::linalg_vector_norm(gradients, 2, c10::nullopt, false, at::kDouble).item<double>();
+  return gradient_norms({gradients})[0];
 }
 
 void clip_gradients(FlatParameters& parameters, double norm, double clip) {
@@ -74,7 +85,8 @@ void clip_gradients(FlatParameters& parameters, double norm, double clip) {
 void adam_update(FlatParameters& parameters, AdamState& state, const Config::Train& config, double lr) {
   const at::NoGradGuard no_grad;
   ++state.updates;
-  const at::Tensor updates = at::full({}, static_cast<double>(state.updates), at::kFloat);
+  const at::Tensor updates = at::full({}, static_cast<double>(state.updates),
+                                      parameters.values.options().dtype(at::kFloat));
   const auto update = [&](int64_t first, int64_t last, double weight_decay) {
     const int64_t begin = std::max(first, state.begin), end = std::min(last, state.end);
     if (begin >= end) return;

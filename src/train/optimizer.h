@@ -38,7 +38,9 @@ void exchange_slices(Fabric& fabric, const at::Tensor& buffer, const std::vector
 /// cosine to `min_lr` at step `steps` − 1.
 double learning_rate(const Config::Train& config, int64_t step);
 
-/// √Σg² in float64.
+/// √Σg² of each in float64; the host waits for their device once.
+std::vector<double> gradient_norms(const std::vector<at::Tensor>& gradients);
+/// Of one.
 double gradient_norm(const at::Tensor& gradients);
 
 /// Scales the gradients to norm `clip` where theirs, `norm`, is larger. A clip of 0 leaves them alone.

@@ -2,6 +2,8 @@
 
 #include <ATen/ops/tensor.h>
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -25,6 +27,40 @@ std::vector<int64_t> home_loads(const Layout& layout) {
 }
 
 }  // namespace
+
+namespace {
+
+PreparedStep map_tensors(PreparedStep step, const std::function<at::Tensor(const at::Tensor&)>& map) {
+  std::map<const SlotTables*, std::shared_ptr<const SlotTables>> made;
+  for (PreparedTick& tick : step.ticks) {
+    for (auto& slots : tick.slots) {
+      for (std::shared_ptr<const SlotTables>& tables : slots) {
+        if (tables == nullptr) continue;
+        std::shared_ptr<const SlotTables>& mapped = made[tables.get()];
+        if (mapped == nullptr) {
+          SlotTables copy = *tables;
+          copy.tables = std::make_shared<RankTables>(map_indices(*tables->tables, map));
+          mapped = std::make_shared<SlotTables>(std::move(copy));
+        }
+        tables = mapped;
+      }
+    }
+  }
+  for (NanoBatchRows& rows : step.nano_batches) {
+    for (at::Tensor* tensor : {&rows.tokens, &rows.targets, &rows.rope.cos, &rows.rope.sin})
+      if (tensor->defined()) *tensor = map(*tensor);
+  }
+  return step;
+}
+
+}  // namespace
+
+PreparedStep on_device(PreparedStep step, at::Device device) {
+  if (device.is_cpu()) return step;
+  return map_tensors(std::move(step), [device](const at::Tensor& x) {
+    return x.to(device, x.scalar_type(), /*non_blocking=*/true);
+  });
+}
 
 uint64_t PreparedStep::digest() const {
   uint64_t out = 0;
@@ -91,7 +127,8 @@ PreparedStep StepPreparer::make() {
   step.plan_ms = (thread_cpu_seconds() - begin) * 1e3;
   for (size_t i = 0; i < layouts.size(); ++i)
     step.nano_batches.push_back(rows_of(step.batch.nano_batches[i], layouts[i]));
-  return step;
+  if (!options_.device.is_cuda()) return step;
+  return map_tensors(std::move(step), [](const at::Tensor& x) { return x.pin_memory(); });
 }
 
 void StepPreparer::plan_ticks(PreparedStep& step, const std::vector<Layout>& layouts) const {

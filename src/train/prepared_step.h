@@ -33,6 +33,10 @@ struct PreparedStep {
   uint64_t digest() const;  // of all plans
 };
 
+/// The step with its tables and rows on another device. Copies from pinned memory don't block the host.
+/// Tables that are shared stay shared.
+PreparedStep on_device(PreparedStep step, at::Device device);
+
 struct PrepareOptions {
   TickPlanOptions ticks;
   PipelineSchedule schedule = PipelineSchedule::kSamePhase;
@@ -41,6 +45,7 @@ struct PrepareOptions {
   at::ScalarType dtype = at::kFloat;
   int64_t nano_batches = 1;  // of a micro-batch
   int64_t steps = 0;         // the last step + 1: nothing beyond it is prepared
+  at::Device device = at::kCPU;  // where steps will run: for a CUDA device they are made in pinned memory
 };
 
 /// Where the documents of a nano-batch lie on the data-parallel ranks.

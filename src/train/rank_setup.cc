@@ -79,6 +79,7 @@ PrepareOptions prepare_options(const RunInputs& inputs, const RankGrid& grid, co
   options.dtype = scalar_type(config.model.dtype);
   options.nano_batches = config.train.nano_batches;
   options.steps = config.train.steps;
+  options.device = inputs.device;
   TickPlanOptions& ticks = options.ticks;
   ticks.grid = grid;
   ticks.stage_begin = in_step(config) ? 0 : place.stage;

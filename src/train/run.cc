@@ -267,7 +267,8 @@ void check_inputs(const RunInputs& inputs) {
 
 RunInputs read_inputs(const Config& config) {
   check_trainable(config);
-  RunInputs inputs{config, {}, {}, {}, {}};
+  RunInputs inputs;
+  inputs.config = config;
   about(config, "model.config", [&] { inputs.model = find_llama_config(config.model.config); });
   about(config, "data.path",
         [&] { inputs.source = token_source(std::make_shared<IndexedDataset>(config.data.path)); });

@@ -3,6 +3,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/stack.h>
 
 #include <cmath>
 #include <numeric>
@@ -13,6 +14,21 @@
 
 namespace distca {
 namespace {
+
+/// Scalars as numbers, 0 for those that are undefined or have no memory. The host waits for a device here, and
+/// nowhere before in a step.
+std::vector<double> numbers(const std::vector<at::Tensor>& scalars) {
+  std::vector<double> out(scalars.size(), 0);
+  std::vector<at::Tensor> defined;
+  for (const at::Tensor& scalar : scalars)
+    if (scalar.defined() && !scalar.is_meta()) defined.push_back(scalar);
+  if (defined.empty()) return out;
+  const at::Tensor together = at::stack(defined).cpu();
+  const double* next = together.const_data_ptr<double>();
+  for (size_t i = 0; i < scalars.size(); ++i)
+    if (scalars[i].defined() && !scalars[i].is_meta()) out[i] = *next++;
+  return out;
+}
 
 /// The rows of `first`, then those of `second`: the buffer that they are views of, where they are all of it.
 at::Tensor joined(std::vector<at::Tensor> first, std::vector<at::Tensor> second) {
@@ -87,7 +103,7 @@ std::vector<double> TickRunner::run(const std::vector<PreparedTick>& ticks,
   rows_ = &nano_batches;
   nano_batches_ = static_cast<int64_t>(ticks.at(0).slots.size());
   loss_weight_ = loss_weight;
-  losses_.assign(nano_batches.size(), 0);
+  losses_.assign(nano_batches.size(), at::Tensor());
   sum_ = sum;
   const LlamaPart& part = model_.part;
   pieces_left_.assign(static_cast<size_t>(part.layer_end - part.layer_begin + 1),
@@ -104,7 +120,7 @@ std::vector<double> TickRunner::run(const std::vector<PreparedTick>& ticks,
       for (const int64_t nano_batch : all) go({nano_batch});
     }
   }
-  return losses_;
+  return numbers(losses_);
 }
 
 std::string TickRunner::name_of(const Flight& flight, int64_t slot) const {
@@ -185,9 +201,7 @@ void TickRunner::forward(const PreparedTick& tick, const std::vector<int64_t>& t
   }
   for (Flight& flight : flights) {
     if (flight.pass != nullptr && options_.last_stage) {
-      const bool has_numbers = !flight.result.is_meta();
-      losses_[flight.micro_batch * nano_batches_ + flight.nano_batch] =
-          has_numbers ? flight.result.item<double>() : 0;
+      losses_[flight.micro_batch * nano_batches_ + flight.nano_batch] = std::move(flight.result);
       flight.result = at::Tensor();
     }
     if (link_ == nullptr) continue;

@@ -97,7 +97,7 @@ class TickRunner {
   const std::vector<NanoBatchRows>* rows_ = nullptr;
   int64_t nano_batches_ = 1;  // of a micro-batch
   double loss_weight_ = 1;
-  std::vector<double> losses_;
+  std::vector<at::Tensor> losses_;  // scalars; undefined where this rank has none
   GradientSum* sum_ = nullptr;
   std::vector<int64_t> pieces_left_;  // by piece: nano-batches of the step still to add gradients
   std::map<std::array<int64_t, 2>, std::unique_ptr<StagePass>> passes_;  // micro-batch, nano-batch

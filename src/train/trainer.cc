@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t kLeastRowsPerRank = 128;
 
 FlatParameters make_parameters(const RunInputs& inputs, const RankPlace& place, TensorGroup& group) {
-  LlamaParameters model = make_part(inputs, place, group, at::kCPU);
+  LlamaParameters model = make_part(inputs, place, group, inputs.device);
   if (inputs.config.model.weights.empty()) {
     initialize(model, static_cast<uint64_t>(inputs.config.train.seed));
   } else if (!place.server) {
@@ -154,14 +154,15 @@ void Trainer::sum_gradients() {
 
 // A sum over ranks counts every parameter once: by the first rank of those that hold it.
 double Trainer::gradient_norm() const {
-  double square = 0;
+  std::vector<at::Tensor> counted;
   for (const FlatEntry& entry : parameters.entries) {
     const bool tied = fabrics().ends && entry.name == kEmbedding && place.stage > 0;
     const bool other_tp_rank = entry.sharding.replicated() && place.tp_rank > 0;
     if (place.dp_rank > 0 || tied || other_tp_rank) continue;
-    const double norm = distca::gradient_norm(parameters.gradients.narrow(0, entry.begin, entry.count));
-    square += norm * norm;
+    counted.push_back(parameters.gradients.narrow(0, entry.begin, entry.count));
   }
+  double square = 0;
+  for (const double norm : gradient_norms(counted)) square += norm * norm;
   fabrics().model->all_reduce(std::span<double>(&square, 1), ReduceOp::kSum, "norm of the gradient");
   return std::sqrt(square);
 }
@@ -205,7 +206,7 @@ PreparedStep Trainer::take_step() {
 }
 
 StepMetrics Trainer::forward_backward() {
-  const PreparedStep step = take_step();
+  const PreparedStep step = on_device(take_step(), inputs_.device);
   {
     const SpanTimer timer(&spans, WorkKind::kWait, "digests");
     check_digests(crew_->runtime.fabric, step.digests);

@@ -1,0 +1,27 @@
+// A device for tests: streams and events and no hardware. Its memory is the host's, an operation runs on the
+// CPU as soon as it is given, and what each stream read, wrote and waited for goes to a log that
+// comm/stream_order.h checks. PyTorch sees it as its PrivateUse1 backend, so that all code meant for any
+// device runs on one that is not the CPU: tensors of both can't be mixed, and nothing of ours may look at its
+// memory.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "comm/stream_order.h"
+
+namespace distca::testing {
+
+inline constexpr int32_t kRecordingDevices = 16;
+
+/// Device `index` of kRecordingDevices. PyTorch knows them in every program that calls this.
+at::Device recording_device(int32_t index);
+
+/// From now on the device's work goes to `log`, which must outlive it; null: nowhere.
+void record_to(at::Device device, StreamLog* log);
+
+/// For work that isn't a tensor operation: an access by the stream to which tensor operations go now.
+void record_access(const at::Tensor& tensor, StreamEntry::Kind kind, const char* what);
+
+}  // namespace distca::testing
