@@ -29,23 +29,5 @@ if(EXISTS ${torch_dir}/lib/libtorch_cuda.so)
   target_link_libraries(distca_torch INTERFACE -Wl,--no-as-needed torch_cuda c10_cuda -Wl,--as-needed)
 endif()
 
-# distca_precompile_torch(ROOM FROM): the headers that most files of ROOM parse for seconds are parsed once, for FROM and its
-# tests. -DDISTCA_PRECOMPILE=OFF shows whether every file includes what it needs.
-option(DISTCA_PRECOMPILE "precompile PyTorch's headers" ON)
-function(distca_precompile_torch room from)
-  if(NOT DISTCA_PRECOMPILE)
-    return()
-  endif()
-  set(headers <algorithm> <cstdint> <string> <vector> <ATen/TensorOperators.h> <ATen/core/grad_mode.h> <ATen/ops/cat.h>
-              <ATen/ops/empty.h> <ATen/ops/zeros.h>)
-  if(room STREQUAL from)
-    target_precompile_headers(distca_${room} PRIVATE ${headers})
-  else()
-    target_precompile_headers(distca_${room} REUSE_FROM distca_${from})
-  endif()
-  if(TARGET ${room}_test AND room STREQUAL from)
-    target_precompile_headers(${room}_test PRIVATE ${headers} <gmock/gmock.h> <gtest/gtest.h>)
-  elseif(TARGET ${room}_test)
-    target_precompile_headers(${room}_test REUSE_FROM ${from}_test)
-  endif()
-endfunction()
+set(DISTCA_TORCH_HEADERS ${DISTCA_STD_HEADERS} <ATen/TensorOperators.h> <ATen/core/grad_mode.h> <ATen/ops/cat.h> <ATen/ops/empty.h>
+                         <ATen/ops/zeros.h>)

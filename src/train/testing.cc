@@ -55,7 +55,7 @@ RunInputs small_run(const std::string& dtype) {
 namespace {
 
 std::vector<NamedTensor> in_float64(std::vector<NamedTensor> tensors) {
-  for (NamedTensor& each : tensors) each.tensor = each.tensor.to(at::kDouble, false, true);
+  for (NamedTensor& each : tensors) each.tensor = each.tensor.cpu().to(at::kDouble, false, true);
   return tensors;
 }
 
