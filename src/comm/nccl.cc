@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "base/clock.h"
+#include "base/message.h"
 #include "comm/nccl_engine.h"
 #include "comm/reduce.h"
 #include "comm/report.h"
@@ -27,12 +28,12 @@ bool is_error(NcclResult result) {
   return result != NcclResult::kSuccess && result != NcclResult::kInProgress;
 }
 
-/// Drops an operation that doesn't come to its end.
+/// Drops an operation that wasn't handed to the library.
 class Entered {
  public:
   Entered(NcclEngine& engine, NcclOperation& operation) : engine_(engine), operation_(operation) {}
   ~Entered() {
-    if (!operation_.queued) engine_.drop(operation_);
+    if (!operation_.issued) engine_.drop(operation_);
   }
   Entered(const Entered&) = delete;
   Entered& operator=(const Entered&) = delete;
@@ -42,8 +43,23 @@ class Entered {
   NcclOperation& operation_;
 };
 
+/// After the library has handed it to the device.
+void queue(NcclEngine& engine, NcclOperation& operation) {
+  operation.staging->fetch();
+  engine.queue(operation, engine.device().record(operation.link->stream));
+  if (operation.link->unsettled.get() == &operation) operation.link->unsettled.reset();
+}
+
+/// Returns once the library has handed the operation to the device.
+void settle(NcclEngine& engine, NcclOperation& operation) {
+  if (operation.queued) return;
+  engine.wait_until(operation, [&] { return engine.is_call_over(*operation.link, operation); });
+  queue(engine, operation);
+}
+
 /// Has what the thread queues next begin after the operation, and host memory hold what came.
 void complete(NcclEngine& engine, NcclOperation& operation) {
+  settle(engine, operation);
   engine.device().wait(engine.device().current_stream(), operation.end);
   if (operation.staging->empty()) return;
   engine.wait_until(operation, [&] { return engine.is_over(operation); });
@@ -53,37 +69,47 @@ void complete(NcclEngine& engine, NcclOperation& operation) {
 class NcclPending : public Pending {
  public:
   NcclPending(std::shared_ptr<NcclWatch> watch, std::shared_ptr<NcclOperation> operation)
-      : watch_(std::move(watch)), operation_(std::move(operation)) {}
+      : watch_(std::move(watch)), engine_(watch_->engine()), operation_(std::move(operation)) {}
 
   ~NcclPending() override {
-    if (waited_) return;
+    if (waited_ || engine_.has_failed()) return;
+    // The job is about to end: nobody may move to or from the buffers any more.
+    if (!operation_->queued && std::uncaught_exceptions() > 0) {
+      engine_.end_link(*operation_->link);
+      return;
+    }
     try {
-      Device& device = watch_->engine().device();
-      device.wait(device.current_stream(), operation_->end);
-    } catch (const std::exception&) {  // a device that fails does so in the next call too
+      settle(engine_, *operation_);
+      engine_.device().wait(engine_.device().current_stream(), operation_->end);
+    } catch (const std::exception&) {  // what failed does so in the next call too
     }
   }
 
   void wait() override {
-    watch_->engine().check_running(operation_->name, operation_->peers);
-    complete(watch_->engine(), *operation_);
+    engine_.check_running(operation_->name, operation_->peers);
+    complete(engine_, *operation_);
     waited_ = true;
   }
 
   bool done() override {
-    if (watch_->engine().has_failed()) return true;
-    if (!watch_->engine().is_over(*operation_)) return false;
+    if (operation_->is_empty || engine_.has_failed()) return true;
+    if (!operation_->queued) {
+      if (!engine_.is_call_over(*operation_->link, *operation_)) return false;
+      queue(engine_, *operation_);
+    }
+    if (!engine_.is_over(*operation_)) return false;
     operation_->staging->finish();
     return true;
   }
 
   PendingEnd end() override {
-    const bool over = watch_->engine().is_over(*operation_);
-    return {over ? watch_->engine().end_of(*operation_) : wall_seconds(), -1};
+    const bool over = operation_->queued && engine_.is_over(*operation_);
+    return {over ? engine_.end_of(*operation_) : wall_seconds(), -1};
   }
 
  private:
   std::shared_ptr<NcclWatch> watch_;
+  NcclEngine& engine_;
   std::shared_ptr<NcclOperation> operation_;
   bool waited_ = false;
 };
@@ -94,8 +120,8 @@ class NcclFabric : public Fabric {
       : watch_(std::move(watch)), engine_(watch_->engine()), link_(std::move(link)) {}
 
   ~NcclFabric() override {
-    for (const auto& [peer, pair] : pairs_) engine_.release(pair);
-    engine_.release(link_);
+    for (const auto& [peer, pair] : pairs_) release(pair);
+    release(link_);
   }
 
   int32_t rank() const override { return link_->index; }
@@ -186,6 +212,10 @@ class NcclFabric : public Fabric {
  private:
   int32_t world_rank() const { return link_->members[link_->index]; }
   NcclApi& library() { return engine_.library(); }
+  void release(const std::shared_ptr<NcclLink>& link) {
+    engine_.release(link);
+    link->unsettled.reset();
+  }
 
   Request collective(const std::string& name, std::string what) const {
     return {name, std::move(what), link_->peers(), {}, {}, {}};
@@ -232,19 +262,27 @@ std::shared_ptr<NcclOperation> NcclFabric::begin(const std::shared_ptr<NcclLink>
   engine_.enter(operation);
   const Entered entered(engine_, *operation);
   if (!link->connected) connect(*link, *operation);
+  // A communicator takes one call at a time.
+  if (const auto last = link->unsettled) settle(engine_, *last);
   if (engine_.job().options.check_calls) compare(*link, *operation, request);
   Device& device = engine_.device();
   device.wait(link->stream, device.record(device.current_stream()));
   operation->staging = std::make_unique<NcclStaging>(engine_.job().device, link->stream);
   operation->staging->replace(request.buffers);
-  const Event start = device.record(link->stream);
+  operation->start = device.record(link->stream);
+  operation->is_empty = request.buffers.empty();
   for (const NcclBuffer& buffer : request.buffers) {
     if (buffer.read && buffer.bytes > 0) device.reads(link->stream, buffer.pointer, buffer.bytes);
     if (buffer.written && buffer.bytes > 0) device.writes(link->stream, buffer.pointer, buffer.bytes);
   }
-  if (request.issue) engine_.call(*link, *operation, [&] { return request.issue(request.buffers); });
-  operation->staging->fetch();
-  engine_.queue(*operation, start, device.record(link->stream));
+  const bool over =
+      !request.issue || engine_.begin_call(*link, *operation, [&] { return request.issue(request.buffers); });
+  engine_.set_issued(*operation);
+  if (over) {
+    queue(engine_, *operation);
+  } else {
+    link->unsettled = operation;
+  }
   return operation;
 }
 
@@ -320,7 +358,8 @@ std::unique_ptr<Pending> NcclFabric::all_to_all(std::vector<ExchangePart> parts,
       if (from.peer == rank()) expected = from.bytes;
       if (from.bytes == 0) continue;
       segments.push_back({from.peer, false});
-      request.buffers.push_back({static_cast<char*>(parts[part].recv) + from.offset, from.bytes, false, true});
+      request.buffers.push_back(
+          {static_cast<char*>(parts[part].recv) + from.offset, from.bytes, false, true});
       if (from.peer == rank() && kept > 0) own.back().second = segments.size() - 1;
     }
     if (kept != expected) throw Error(size_message(part, name, world_rank(), kept, world_rank(), expected));
@@ -338,8 +377,9 @@ std::unique_ptr<Pending> NcclFabric::all_to_all(std::vector<ExchangePart> parts,
     for (size_t i = 0; i < segments.size() && !is_error(result); ++i) {
       const auto& [peer, sends] = segments[i];
       if (peer == rank()) continue;
-      result = sends ? library().send(at[i].pointer, at[i].bytes, peer, link_->communicator, link_->stream)
-                     : library().receive(at[i].pointer, at[i].bytes, peer, link_->communicator, link_->stream);
+      result = sends
+                   ? library().send(at[i].pointer, at[i].bytes, peer, link_->communicator, link_->stream)
+                   : library().receive(at[i].pointer, at[i].bytes, peer, link_->communicator, link_->stream);
     }
     const NcclResult end = library().group_end();
     return is_error(result) ? result : end;
@@ -395,9 +435,8 @@ std::unique_ptr<Fabric> NcclFabric::split(int32_t color, const std::string& name
   const auto end = std::unique(colors.begin(), colors.end());
   const auto index = static_cast<int32_t>(std::lower_bound(colors.begin(), end, color) - colors.begin());
   link_->child = part;
-  engine_.call(*link_, *operation, [&] {
-    return library().comm_split(link_->communicator, index, rank(), &part->communicator);
-  });
+  engine_.call(*link_, *operation,
+               [&] { return library().comm_split(link_->communicator, index, rank(), &part->communicator); });
   link_->child.reset();
   engine_.add(part);
   engine_.call(*part, *operation, [&] { return library().async_error(part->communicator); });
@@ -421,7 +460,12 @@ std::unique_ptr<Fabric> make_nccl_fabric(const NcclJob& job) {
   link->stream = job.device->make_stream("exchange");
   engine->add(link);
   auto fabric = std::make_unique<NcclFabric>(std::make_shared<NcclWatch>(engine), link);
-  fabric->start();
+  try {
+    fabric->start();
+  } catch (const std::exception& error) {
+    engine->abort(message_of(error));
+    throw;
+  }
   return fabric;
 }
 

@@ -15,7 +15,7 @@ namespace distca {
 enum class NcclResult {
   kSuccess,
   kInProgress,
-  kDeviceError,      // ncclUnhandledCudaError
+  kDeviceError,  // ncclUnhandledCudaError
   kSystemError,
   kInternalError,
   kInvalidArgument,

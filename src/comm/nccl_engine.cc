@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -12,8 +13,9 @@
 namespace distca {
 namespace {
 
-constexpr double kReleaseSeconds = 5;      // for a communicator to become quiet
-constexpr double kWatchLateSeconds = 5;    // how late the watching thread may be with its verdict
+constexpr double kAbortSeconds = 1;      // for communicators to end when something failed
+constexpr double kReleaseSeconds = 5;    // for a communicator to become quiet
+constexpr double kWatchLateSeconds = 5;  // how late the watching thread may be with its verdict
 
 void sleep_for(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
@@ -28,7 +30,8 @@ bool is_own(NcclResult result) {
 }  // namespace
 
 void NcclEngine::throw_failure(const std::string& name, const std::vector<int32_t>& peers) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, std::chrono::duration<double>(kAbortSeconds), [&] { return links_ended_; });
   if (failure_->own) throw PeerError(failure_->message);
   throw PeerError(stopped_message(job_.rank, peers, name, failure_->message));
 }
@@ -56,9 +59,13 @@ void NcclEngine::enter(const std::shared_ptr<NcclOperation>& operation) {
   under_way_.push_back(operation);
 }
 
-void NcclEngine::queue(NcclOperation& operation, Event start, Event end) {
+void NcclEngine::set_issued(NcclOperation& operation) {
   const std::lock_guard lock(mutex_);
-  operation.start = std::move(start);
+  operation.issued = true;
+}
+
+void NcclEngine::queue(NcclOperation& operation, Event end) {
+  const std::lock_guard lock(mutex_);
   operation.end = std::move(end);
   operation.queued = true;
 }
@@ -89,8 +96,11 @@ void NcclEngine::update(NcclOperation& operation, bool start_done, bool end_done
 void NcclEngine::wait_until(NcclOperation& operation, const std::function<bool()>& ready) {
   const double begun = wall_seconds();
   const double last = begun + job_.options.timeout_s + job_.options.grace_s + kWatchLateSeconds;
-  for (double pause = 20e-6; !ready(); pause = std::min(2 * pause, 1e-3)) {
+  for (double pause = 20e-6;; pause = std::min(2 * pause, 1e-3)) {
+    const bool is_ready = ready();
+    // In this order: what is ended by a failure looks ready.
     if (has_failed()) throw_failure(operation.name, operation.peers);
+    if (is_ready) return;
     if (wall_seconds() > last) {
       throw PeerError(timeout_message(job_.rank, wall_seconds() - begun, operation.peers, operation.name));
     }
@@ -118,15 +128,11 @@ std::string NcclEngine::error_text(NcclLink& link, NcclResult result) {
   return nccl_text(result) + (details.empty() ? "" : ": " + details);
 }
 
-void NcclEngine::call(NcclLink& link, NcclOperation& operation, const std::function<NcclResult()>& function) {
-  NcclResult result = link.locked(function);
-  if (result == NcclResult::kInProgress) {
-    wait_until(operation, [&] {
-      result = link.locked([&] { return library().async_error(link.communicator); });
-      return result != NcclResult::kInProgress;
-    });
-  }
-  if (result == NcclResult::kSuccess) return;
+bool NcclEngine::begin_call(NcclLink& link, NcclOperation& operation,
+                            const std::function<NcclResult()>& function) {
+  const NcclResult result = link.locked(function);
+  if (result == NcclResult::kSuccess) return true;
+  if (result == NcclResult::kInProgress) return false;
   const std::string error = error_text(link, result);
   if (is_own(result)) throw Error(format("NCCL reports '{}' in {}", error, operation.name));
   {
@@ -134,6 +140,16 @@ void NcclEngine::call(NcclLink& link, NcclOperation& operation, const std::funct
     operation.error = error;
   }
   wait_until(operation, [] { return false; });  // until the watching thread knows whose fault it is
+  return false;
+}
+
+bool NcclEngine::is_call_over(NcclLink& link, NcclOperation& operation) {
+  return begin_call(link, operation, [&] { return library().async_error(link.communicator); });
+}
+
+void NcclEngine::call(NcclLink& link, NcclOperation& operation, const std::function<NcclResult()>& function) {
+  if (begin_call(link, operation, function)) return;
+  wait_until(operation, [&] { return is_call_over(link, operation); });
 }
 
 void NcclEngine::add(const std::shared_ptr<NcclLink>& link) {
@@ -167,16 +183,20 @@ void NcclEngine::end_links() {
     links = links_;
   }
   // Those made last first: an unfinished split is ended through its parent.
-  for (auto link = links.rbegin(); link != links.rend(); ++link) {
-    NcclCommunicator communicator;
-    {
-      const std::lock_guard calls((*link)->mutex);
-      if ((*link)->gone) continue;
-      (*link)->gone = true;
-      communicator = (*link)->communicator;
-    }
-    if (communicator) library().abort(communicator);
+  for (auto link = links.rbegin(); link != links.rend(); ++link) end_link(**link);
+  const std::lock_guard lock(mutex_);
+  links_ended_ = true;
+  changed_.notify_all();
+}
+
+void NcclEngine::end_link(NcclLink& link) {
+  NcclCommunicator communicator;
+  {
+    const std::lock_guard calls(link.mutex);
+    if (std::exchange(link.gone, true)) return;
+    communicator = link.communicator;
   }
+  if (communicator) library().abort(communicator);
 }
 
 bool NcclEngine::set_failure(const std::string& message, bool own) {

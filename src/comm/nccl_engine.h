@@ -31,8 +31,10 @@ class NcclEngine {
   void check_running(const std::string& name, const std::vector<int32_t>& peers = {});
   /// Gives the operation its number; from here on its time counts.
   void enter(const std::shared_ptr<NcclOperation>& operation);
-  /// The device has it, between the two events.
-  void queue(NcclOperation& operation, Event start, Event end);
+  /// The library has it, and hands it to the device when it can.
+  void set_issued(NcclOperation& operation);
+  /// The device has it, and comes to `end` after it.
+  void queue(NcclOperation& operation, Event end);
   /// It is done without the device.
   void leave(NcclOperation& operation);
   /// It won't be done.
@@ -42,13 +44,19 @@ class NcclEngine {
   /// Whether the device is done with it, and since when.
   bool is_over(NcclOperation& operation);
   double end_of(const NcclOperation& operation);
-  /// Calls the library about `link`; polls until the call is over. Throws Error where the call was wrong,
+  /// Calls the library about `link`. Returns whether the call is over. Throws Error where it was wrong,
   /// PeerError where it failed.
+  bool begin_call(NcclLink& link, NcclOperation& operation, const std::function<NcclResult()>& function);
+  /// Whether what was begun on `link` is over; throws likewise.
+  bool is_call_over(NcclLink& link, NcclOperation& operation);
+  /// Begins a call and polls until it is over.
   void call(NcclLink& link, NcclOperation& operation, const std::function<NcclResult()>& function);
 
   void add(const std::shared_ptr<NcclLink>& link);
   /// No more calls come: lets go of the communicator when it is quiet, which may take a few seconds.
   void release(const std::shared_ptr<NcclLink>& link);
+  /// Ends what is under way there, on this rank's side.
+  void end_link(NcclLink& link);
 
   /// Has the message end all ranks, unless there is a failure already. Any thread.
   void abort(const std::string& message);
@@ -68,6 +76,7 @@ class NcclEngine {
     bool own = false;  // this rank's words already
   };
 
+  /// Throws once nothing uses the rank's buffers any more, or NCCL can't be made to let go of them.
   void throw_failure(const std::string& name, const std::vector<int32_t>& peers);
   /// Returns false where there is a failure already.
   bool set_failure(const std::string& message, bool own);
@@ -79,6 +88,7 @@ class NcclEngine {
   void update(NcclOperation& operation, bool start_done, bool end_done);
   std::shared_ptr<NcclOperation> next_late();
   void look_at_operations();
+  void look_at_issued(NcclOperation& operation);
   void look_at_links();
   void report_late(NcclOperation& operation);
   std::map<int32_t, RankPosition> ask(const NcclOperation& operation, bool to_the_end);
@@ -87,12 +97,14 @@ class NcclEngine {
 
   const NcclJob job_;
   std::mutex mutex_;
+  std::condition_variable changed_;
   std::optional<Failure> failure_;
+  bool links_ended_ = false;
   std::list<std::shared_ptr<NcclOperation>> under_way_;
   std::vector<std::shared_ptr<NcclLink>> links_;
   std::string last_name_;
   double last_begun_ = 0;
-  std::string answered_;      // the last question; the watching thread alone uses it and the next
+  std::string answered_;  // the last question; the watching thread alone uses it and the next
   double next_store_look_ = 0;
 };
 

@@ -12,6 +12,8 @@
 
 namespace distca {
 
+struct NcclOperation;
+
 /// A communicator and the stream that its operations run on. The rank's own thread uses it, and the one that
 /// watches.
 struct NcclLink {
@@ -25,6 +27,9 @@ struct NcclLink {
   bool connected = false;
   bool gone = false;
 
+  /// Its last operation, where the library hasn't handed it to the device yet; the rank's thread alone uses
+  /// it.
+  std::shared_ptr<NcclOperation> unsettled;
   /// Written to by a split that is under way, and so kept when the split fails.
   std::shared_ptr<NcclLink> child;
 
@@ -79,10 +84,14 @@ struct NcclOperation {
   std::string name;
   std::vector<int32_t> peers;  // of the job: whom it needs
   std::shared_ptr<NcclLink> link;
-  int64_t number = 0;          // among the link's
+  int64_t number = 0;  // among the link's
+
+  bool is_empty = false;  // nothing is moved, so that nobody waits
 
   double since = 0;      // when its time began to count
-  bool queued = false;   // handed to the device
+  bool issued = false;   // handed to the library
+  bool matched = false;  // which has handed it to the device
+  bool queued = false;   // between the two events
   bool started = false;  // the stream has come to it
   bool over = false;
   double ended = 0;

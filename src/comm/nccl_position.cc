@@ -43,6 +43,7 @@ std::string encode(const RankPosition& position) {
   put(out, position.last);
   out << position.last_s << ' ';
   put(out, position.waits_in);
+  put(out, position.error);
   out << position.waits_for.size();
   for (const int32_t peer : position.waits_for) out << ' ' << peer;
   return out.str();
@@ -60,6 +61,7 @@ RankPosition decode_position(const std::string& bytes) {
   out.last = get(in);
   in >> out.last_s;
   out.waits_in = get(in);
+  out.error = get(in);
   in >> count;
   out.waits_for.resize(count);
   for (int32_t& peer : out.waits_for) in >> peer;
@@ -68,17 +70,20 @@ RankPosition decode_position(const std::string& bytes) {
 
 std::vector<int32_t> late_peers(const LateOperation& operation,
                                 const std::map<int32_t, RankPosition>& answers) {
-  std::vector<int32_t> late, unfinished;
+  std::vector<int32_t> late, failed, unfinished;
   for (const int32_t peer : operation.peers) {
     const auto answer = answers.find(peer);
     if (answer == answers.end() || !has_begun(operation, answer->second)) {
       late.push_back(peer);
+    } else if (!answer->second.error.empty()) {
+      failed.push_back(peer);
     } else if (!has_finished(operation, answer->second)) {
       unfinished.push_back(peer);
     }
   }
-  if (!late.empty()) return late;
-  return unfinished.empty() ? operation.peers : unfinished;
+  for (const auto& found : {late, failed, unfinished})
+    if (!found.empty()) return found;
+  return operation.peers;
 }
 
 std::string lateness_text(const LateOperation& operation, const std::vector<int32_t>& late,
@@ -87,16 +92,18 @@ std::string lateness_text(const LateOperation& operation, const std::vector<int3
   std::vector<int32_t> peers = late;
   std::set<int32_t> seen;
   while (!peers.empty() && seen.insert(peers[0]).second) {
+    out += peers.size() == 1 ? ", which " : format(", of which rank {} ", peers[0]);
     const auto answer = answers.find(peers[0]);
-    if (answer == answers.end()) return out + ", which doesn't answer";
+    if (answer == answers.end()) return out + "doesn't answer";
     const RankPosition& position = answer->second;
-    if (seen.size() == 1 && has_begun(operation, position)) return ", which has begun it";
-    if (position.ended) return out + ", which has ended";
+    if (!position.error.empty()) return out + format("says that NCCL reports '{}'", position.error);
+    if (seen.size() == 1 && has_begun(operation, position)) return out + "has begun it";
+    if (position.ended) return out + "has ended";
     if (position.waits_in.empty()) {
-      if (position.last.empty()) return out + ", which has begun nothing";
-      return out + format(", which last began {} {} ago", position.last, seconds_text(position.last_s));
+      if (position.last.empty()) return out + "has begun nothing";
+      return out + format("last began {} {} ago", position.last, seconds_text(position.last_s));
     }
-    out += format(", which waits for {} in {}", rank_list(position.waits_for), position.waits_in);
+    out += format("waits for {} in {}", rank_list(position.waits_for), position.waits_in);
     peers = position.waits_for;
   }
   return out;

@@ -21,6 +21,7 @@ struct RankPosition {
   double last_s = 0;                          // seconds since then
   std::string waits_in;                       // the oldest operation that isn't over; "" for none
   std::vector<int32_t> waits_for;             // whom that one needs
+  std::string error;                          // what NCCL reports; "" for nothing
 };
 
 std::string encode(const RankPosition& position);
@@ -33,12 +34,13 @@ struct LateOperation {
   std::vector<int32_t> peers;
 };
 
-/// Those of the peers who haven't begun the operation or say nothing; all of them where everyone has begun.
+/// Those of the peers who haven't begun the operation or say nothing; where all have begun it, those who have
+/// an error; where nobody has, those who haven't finished.
 std::vector<int32_t> late_peers(const LateOperation& operation,
                                 const std::map<int32_t, RankPosition>& answers);
 
 /// What is known of the first of `late`: ", which last began step 3 31.0 s ago", ", which doesn't answer",
-/// ", which waits for rank 2 in gradients", as far as that goes.
+/// ", of which rank 1 waits for rank 2 in gradients", and so on along the ranks that wait.
 std::string lateness_text(const LateOperation& operation, const std::vector<int32_t>& late,
                           const std::map<int32_t, RankPosition>& answers);
 

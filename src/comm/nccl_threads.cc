@@ -41,8 +41,8 @@ struct Call {
 
 struct Group {
   int32_t size = 0;
-  std::vector<Member*> members;                                    // null: not there yet, or gone
-  std::vector<std::deque<Call>> collectives;                       // not yet met, by rank
+  std::vector<Member*> members;                                             // null: not there yet, or gone
+  std::vector<std::deque<Call>> collectives;                                // not yet met, by rank
   std::map<std::pair<int32_t, int32_t>, std::deque<Call>> sends, receives;  // by source and destination
 };
 

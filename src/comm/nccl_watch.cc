@@ -37,19 +37,30 @@ double NcclEngine::watch() {
 }
 
 void NcclEngine::look_at_operations() {
-  std::vector<std::shared_ptr<NcclOperation>> queued;
+  std::vector<std::shared_ptr<NcclOperation>> queued, issued;
   {
     const std::lock_guard lock(mutex_);
     std::erase_if(under_way_, [](const auto& operation) { return operation->over; });
-    for (const auto& operation : under_way_)
-      if (operation->queued) queued.push_back(operation);
+    for (const auto& operation : under_way_) (operation->queued ? queued : issued).push_back(operation);
   }
+  for (const auto& operation : issued) look_at_issued(*operation);
   for (const auto& operation : queued) {
     const bool end_done = device().done(operation->end);
     const bool start_done = end_done || device().done(operation->start);
     const std::lock_guard lock(mutex_);
     update(*operation, start_done, end_done);
   }
+}
+
+void NcclEngine::look_at_issued(NcclOperation& operation) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!operation.issued || operation.matched) return;
+  }
+  NcclLink& link = *operation.link;
+  const NcclResult result = link.locked([&] { return library().async_error(link.communicator); });
+  const std::lock_guard lock(mutex_);
+  operation.matched = result == NcclResult::kSuccess;
 }
 
 void NcclEngine::look_at_links() {
@@ -80,8 +91,9 @@ std::shared_ptr<NcclOperation> NcclEngine::next_late() {
   for (const auto& operation : under_way_) {
     if (operation->over || operation->peers.empty()) continue;
     if (!operation->error.empty()) return operation;
-    // What waits for its turn on a stream isn't late: what it waits for is.
-    const bool counts = !operation->queued || operation->started;
+    // What waits for its turn on a stream isn't late: what it waits for is. Nor is what waits for the rank
+    // itself to look at it.
+    const bool counts = operation->queued ? operation->started : !operation->matched;
     if (counts && now - operation->since > job_.options.timeout_s) return operation;
   }
   return nullptr;
@@ -158,9 +170,10 @@ RankPosition NcclEngine::position() {
   out.last_s = wall_seconds() - last_begun_;
   for (const auto& operation : under_way_) {
     if (operation->over || operation->peers.empty()) continue;
+    if (out.error.empty()) out.error = operation->error;
+    if (!out.waits_in.empty()) continue;
     out.waits_in = operation->name;
     out.waits_for = operation->peers;
-    break;
   }
   return out;
 }
