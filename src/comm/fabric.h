@@ -56,7 +56,7 @@ struct ExchangePart {
 };
 
 /// How an operation ended: the time on this rank's clock, and the rank of the job whose message came or went
-/// last; 0 and -1 where nothing had to come or go.
+/// last; 0 and -1 where nothing had to come or go. -1 too where the fabric can't know.
 struct PendingEnd {
   double time = 0;
   int32_t peer = -1;
