@@ -26,7 +26,9 @@ target_link_options(distca_torch INTERFACE -Wl,-rpath,${torch_dir}/lib)
 target_link_libraries(distca_torch INTERFACE torch_cpu c10)
 if(EXISTS ${torch_dir}/lib/libtorch_cuda.so)
   set(DISTCA_TORCH_CUDA ON)
-  target_link_libraries(distca_torch INTERFACE -Wl,--no-as-needed torch_cuda c10_cuda -Wl,--as-needed)
+  include(Cuda)
+  target_compile_definitions(distca_torch INTERFACE DISTCA_CUDA=1)
+  target_link_libraries(distca_torch INTERFACE -Wl,--no-as-needed torch_cuda c10_cuda -Wl,--as-needed distca_cuda)
 endif()
 
 # distca_precompile_torch(ROOM FROM): the headers that most files of ROOM parse for seconds are parsed once, for FROM and its
