@@ -55,4 +55,4 @@ format-check:
 	@git ls-files '*.h' '*.cc' | xargs clang-format-14 --dry-run --Werror
 
 clean:
-	rm -rf build build-gpu build-debug build-asan build-tsan build-fuzz
+	rm -rf build build-gpu build-minimal build-debug build-asan build-tsan build-fuzz

@@ -17,10 +17,13 @@ struct Registered {
 
 struct Registry {
   std::mutex mutex;
-  std::vector<Registered> kernels = {{"cpu", at::kCPU, make_cpu_kernel},
-                                     {"reference", at::kCPU, make_reference_kernel},
-                                     {"pytorch", at::kCPU, make_pytorch_kernel},
-                                     {"flash", at::kCUDA, make_flash_kernel}};
+  std::vector<Registered> kernels = {
+#ifndef DISTCA_MINIMAL
+      {"cpu", at::kCPU, make_cpu_kernel},
+#endif
+      {"pytorch", at::kCPU, make_pytorch_kernel},
+      {"reference", at::kCPU, make_reference_kernel},
+      {"flash", at::kCUDA, make_flash_kernel}};
 };
 
 Registry& registry() {

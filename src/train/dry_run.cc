@@ -171,7 +171,9 @@ PeakMemory dry_run(const RunInputs& inputs, BatchStream stream, const DryRunOpti
   // Outside the count: what only finding out needs.
   const RankGrid grid = grid_of(inputs.config, options.world_size);
   const int64_t left = inputs.config.train.steps - stream.state().step;
-  StepPreparer preparer(std::move(stream), prepare_options(inputs, grid, place_of(grid, options.rank)));
+  PrepareOptions preparing = prepare_options(inputs, grid, place_of(grid, options.rank));
+  preparing.ticks.device = at::kCPU;  // tables and rows lose their memory below
+  StepPreparer preparer(std::move(stream), preparing);
   std::vector<PreparedStep> prepared;
   const auto prepare = [&] {
     PreparedStep step = preparer.take();

@@ -124,9 +124,12 @@ NanoBatchRows StepPreparer::rows_of(const NanoBatch& nano_batch, const Layout& l
   padded.rows = out.rows = rows_held(layout, options_.ticks.grid);
   const RankRows rows =
       read_rows(nano_batch, padded, options_.place.dp_rank, stream_.source(), options_.model.vocab_size);
-  out.tokens = at::tensor(rows.tokens);
-  out.targets = at::tensor(rows.targets);
-  out.rope = make_rope(options_.model, at::tensor(rows.positions), options_.dtype);
+  const auto here = [&](const std::vector<int64_t>& values) {
+    return at::tensor(values).to(options_.ticks.device);
+  };
+  out.tokens = here(rows.tokens);
+  out.targets = here(rows.targets);
+  out.rope = make_rope(options_.model, here(rows.positions), options_.dtype);
   return out;
 }
 

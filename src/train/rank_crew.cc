@@ -8,8 +8,8 @@ RankCrew::RankCrew(Fabric& world, const RunInputs& inputs, const RankGrid& grid,
       group(make_group(*fabrics.tensor, inputs.config)),
       exchanging(in_step(inputs.config) ? nullptr
                                         : fabrics.attention->split(place.stage, "the ranks of a stage")),
-      runtime(exchanging ? *exchanging : *fabrics.attention, runtime_options(inputs.config)),
-      link(make_link(*fabrics.attention, inputs, grid, at::kCPU)) {
+      runtime(exchanging ? *exchanging : *fabrics.attention, runtime_options(inputs.config), inputs.device),
+      link(make_link(*fabrics.attention, inputs, grid, inputs.device)) {
   runtime.spans = group.spans = &spans;
   if (link) link->spans = &spans;
   if (inputs.config.attention.overlap == "signal") runtime.signal = std::make_unique<SignalRows>();

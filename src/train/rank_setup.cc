@@ -81,6 +81,7 @@ PrepareOptions prepare_options(const RunInputs& inputs, const RankGrid& grid, co
   options.steps = config.train.steps;
   TickPlanOptions& ticks = options.ticks;
   ticks.grid = grid;
+  ticks.device = inputs.device;
   ticks.stage_begin = in_step(config) ? 0 : place.stage;
   ticks.stage_end = in_step(config) ? grid.pp : place.stage + 1;
   ticks.stage_layers = layers_by_stage(inputs);

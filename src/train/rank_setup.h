@@ -32,6 +32,7 @@ struct RunInputs {
   /// K/V rows that a server may hold, so that a run keeps parallel.memory_limit (train/memory_limit.h); 0: no
   /// limit.
   int64_t kv_row_limit = 0;
+  at::Device device = at::kCPU;  // train.device
 };
 
 BatchInputs batch_inputs(const Config& config);

@@ -99,7 +99,7 @@ std::shared_ptr<const SlotTables> TickPlanner::tables_of(const Made& made, const
                                                          int64_t home_rows) const {
   auto out = std::make_shared<SlotTables>();
   out->tables = std::make_shared<RankTables>(
-      make_rank_tables(made.plan, exchange, digests_.back(), options_.rank, at::kCPU, home_rows));
+      make_rank_tables(made.plan, exchange, digests_.back(), options_.rank, options_.device, home_rows));
   // As Exchange numbers rows: by document, so stage by stage.
   std::vector<int64_t> q_end(made.doc_end.size(), 0), kv_end = q_end;
   size_t task = 0;

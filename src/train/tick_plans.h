@@ -40,6 +40,7 @@ struct TickPlanOptions {
   std::optional<LinkCost> link;  // what exchanges are weighed against; none: they cost nothing
   bool keep = false;             // backward runs every task on the server of its forward
   int32_t rank = 0;              // whose tables are made, among those that share exchanges
+  at::Device device = at::kCPU;  // where they are to be
 
   int32_t stages() const { return stage_end - stage_begin; }
   int32_t home_ranks() const { return stages() * grid.dp; }

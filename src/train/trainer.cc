@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t kLeastRowsPerRank = 128;
 
 FlatParameters make_parameters(const RunInputs& inputs, const RankPlace& place, TensorGroup& group) {
-  LlamaParameters model = make_part(inputs, place, group, at::kCPU);
+  LlamaParameters model = make_part(inputs, place, group, inputs.device);
   if (inputs.config.model.weights.empty()) {
     initialize(model, static_cast<uint64_t>(inputs.config.train.seed));
   } else if (!place.server) {
