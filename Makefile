@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 JOBS ?= $(shell scripts/jobs)
 
-.PHONY: help deps build demo test test-exact soak sanitize bench format format-check clean
+.PHONY: help deps build demo test test-exact soak sanitize bench gpu-build gpu-test format format-check clean
 help:
 	@echo "make build     build/distca and the tests"
 	@echo "make demo      build, then train a small model on this machine's C headers: five minutes"
@@ -11,6 +11,8 @@ help:
 	@echo "make soak      200 ranks and servers killed, stopped or hung at random, in every mode: fifteen minutes"
 	@echo "make sanitize  tests under the address, undefined-behaviour and thread sanitizers"
 	@echo "make bench     the benchmarks of bench/"
+	@echo "make gpu-build  the same program for GPUs, in build-gpu/, and its tests that need none: downloads a PyTorch of 5.4 GB"
+	@echo "make gpu-test  on a machine with a GPU: its tests and benchmarks there, as a table"
 	@echo "make format    clang-format 14 over src/ and bench/"
 
 deps:
@@ -40,6 +42,12 @@ sanitize: deps
 bench: build
 	scripts/bench
 
+gpu-build:
+	@scripts/gpu-build $(JOBS)
+
+gpu-test:
+	@scripts/gpu-test $(JOBS)
+
 format:
 	@git ls-files '*.h' '*.cc' | xargs clang-format-14 -i
 
@@ -47,4 +55,4 @@ format-check:
 	@git ls-files '*.h' '*.cc' | xargs clang-format-14 --dry-run --Werror
 
 clean:
-	rm -rf build build-debug build-asan build-tsan build-fuzz
+	rm -rf build build-gpu build-minimal build-debug build-asan build-tsan build-fuzz

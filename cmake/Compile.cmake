@@ -10,6 +10,11 @@ add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>)
 find_program(CCACHE ccache)
 if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE})
+  # Paths from the build folder on, so that build folders side by side take each other's objects.
+  execute_process(COMMAND ${CCACHE} --get-config=base_dir OUTPUT_VARIABLE ccache_base OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(NOT ccache_base)
+    list(INSERT CMAKE_CXX_COMPILER_LAUNCHER 3 CCACHE_BASEDIR=${PROJECT_SOURCE_DIR})
+  endif()
   add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
 endif()
 

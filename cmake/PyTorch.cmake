@@ -26,7 +26,9 @@ target_link_options(distca_torch INTERFACE -Wl,-rpath,${torch_dir}/lib)
 target_link_libraries(distca_torch INTERFACE torch_cpu c10)
 if(EXISTS ${torch_dir}/lib/libtorch_cuda.so)
   set(DISTCA_TORCH_CUDA ON)
-  target_link_libraries(distca_torch INTERFACE -Wl,--no-as-needed torch_cuda c10_cuda -Wl,--as-needed)
+  include(Cuda)
+  target_compile_definitions(distca_torch INTERFACE DISTCA_CUDA=1)
+  target_link_libraries(distca_torch INTERFACE -Wl,--no-as-needed torch_cuda c10_cuda -Wl,--as-needed distca_cuda)
 endif()
 
 set(DISTCA_TORCH_HEADERS ${DISTCA_STD_HEADERS} <ATen/TensorOperators.h> <ATen/core/grad_mode.h> <ATen/ops/cat.h> <ATen/ops/empty.h>

@@ -1,13 +1,20 @@
 # distca_room(NAME [ROOMS a b …] [LINK …] [LONG file …]): the library distca_NAME from src/NAME/*.cc and, with DISTCA_TESTS, the program
 # NAME_test from src/NAME/*_test.cc. Each of these files is a ctest entry, NAME.FILE: a process for every test would
 # load libtorch five hundred times. Those under LONG start
-# first. A file named *_mpi_test.cc becomes a program of its own that runs under `mpirun -n 4`.
+# first. A file named *_mpi_test.cc becomes a program of its own that runs under `mpirun -n 4`. Files named *_cuda.cc and *_cuda_test.cc are
+# compiled where PyTorch is a CUDA build alone; such a test's entry says that it was skipped where there is no GPU.
 set(DISTCA_MPIRUN ${CMAKE_COMMAND} -E env OMP_NUM_THREADS=1 mpirun --oversubscribe --allow-run-as-root
     CACHE STRING "how tests start MPI ranks")
 
 function(distca_room name)
   cmake_parse_arguments(ROOM "" "" "ROOMS;LINK;LONG" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cc)
+  if(NOT DISTCA_TORCH_CUDA)
+    list(FILTER sources EXCLUDE REGEX "_cuda(_test)?\\.cc$")
+  endif()
+  foreach(file ${DISTCA_LEFT_OUT})  # of a minimal build
+    list(REMOVE_ITEM sources ${PROJECT_SOURCE_DIR}/src/${file}.cc)
+  endforeach()
   set(tests ${sources})
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$|/main\\.cc$")
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
@@ -41,6 +48,9 @@ function(distca_room name)
       list(JOIN suites ":" filter)
       add_test(NAME ${name}.${entry} COMMAND ${name}_test --gtest_brief=1 --gtest_filter=${filter})
       set_tests_properties(${name}.${entry} PROPERTIES ENVIRONMENT "OMP_NUM_THREADS=1" TIMEOUT 600)
+      if(entry MATCHES "_cuda_test$")
+        set_tests_properties(${name}.${entry} PROPERTIES LABELS cuda SKIP_REGULAR_EXPRESSION "there is no CUDA device here")
+      endif()
       if(entry IN_LIST ROOM_LONG)
         set_tests_properties(${name}.${entry} PROPERTIES COST 1000)
       endif()

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <random>
 
+#include "attend/device.h"
+#include "attend/packed_tasks.h"
 #include "base/clock.h"
 #include "base/thread_pool.h"
 #include "comm/threads.h"
@@ -87,6 +89,31 @@ class Measured {
   std::vector<double> rates_;
 };
 
+/// Tasks on a device that computes many things at once: so many together that it is full.
+class MeasuredOnDevice {
+ public:
+  MeasuredOnDevice(at::Device device, const AttentionShape& shape) : device_(device), shape_(shape) {}
+
+  /// Seconds of a task of q rows and kv keys.
+  double operations(int64_t q, int64_t kv, bool backward, int repeats) const {
+    constexpr int64_t kFullPairs = int64_t{1} << 26, kLeastPairs = int64_t{1} << 22;
+    const int64_t count = std::max<int64_t>(1, (device_.is_cuda() ? kFullPairs : kLeastPairs) / (q * kv));
+    PackedTasks work(device_, shape_, count, q, kv);
+    work.forward();
+    const auto run = [&] { backward ? work.backward() : work.forward(); };
+    run();
+    std::vector<double> samples;
+    for (int i = 0; i < repeats; ++i) samples.push_back(device_seconds(device_, run));
+    return median(samples) / static_cast<double>(count);
+  }
+
+  double median_rate() const { return 1; }
+
+ private:
+  at::Device device_;
+  AttentionShape shape_;
+};
+
 std::vector<int64_t> powers(int64_t first, int64_t last) {
   std::vector<int64_t> values;
   for (; first <= last; first *= 2) values.push_back(first);
@@ -111,17 +138,21 @@ std::vector<std::pair<int64_t, int64_t>> points_between(const AttentionTimes& gr
   return points;
 }
 
-}  // namespace
+/// The grid without its seconds.
+AttentionTimes empty_grid(const ProfileOptions& options) {
+  const bool cuda = options.device.is_cuda();
+  AttentionTimes grid;
+  grid.q = powers(128, options.quick ? 1024 : cuda ? 65536 : 4096);
+  grid.kv = powers(128, options.quick ? 4096 : cuda ? 262144 : 16384);
+  return grid;
+}
 
-AttentionProfile profile_attention(const AttentionShape& shape, const ProfileOptions& options,
-                                   const std::function<void(double)>& progress) {
-  shape.check();
+template <typename Measured>
+AttentionProfile profile_with(Measured measured, const AttentionShape& shape, const ProfileOptions& options,
+                              const std::function<void(double)>& progress) {
   constexpr int64_t kPoints = 30;
-  AttentionTimes empty;
-  empty.q = powers(128, options.quick ? 1024 : 4096);
-  empty.kv = powers(128, options.quick ? 4096 : 16384);
+  const AttentionTimes empty = empty_grid(options);
   const int repeats = options.quick ? 3 : 5;
-  Measured measured(shape, empty.q.back(), empty.kv.back());
   const auto points = points_between(empty, kPoints, options.seed);
 
   AttentionProfile profile;
@@ -159,6 +190,17 @@ AttentionProfile profile_attention(const AttentionShape& shape, const ProfileOpt
   profile.fit = {static_cast<int64_t>(errors.size()), errors[errors.size() / 2],
                  errors[errors.size() * 9 / 10], errors.back()};
   return profile;
+}
+
+}  // namespace
+
+AttentionProfile profile_attention(const AttentionShape& shape, const ProfileOptions& options,
+                                   const std::function<void(double)>& progress) {
+  shape.check();
+  if (!options.device.is_cpu())
+    return profile_with(MeasuredOnDevice(options.device, shape), shape, options, progress);
+  const AttentionTimes grid = empty_grid(options);
+  return profile_with(Measured(shape, grid.q.back(), grid.kv.back()), shape, options, progress);
 }
 
 LinkProfile profile_thread_link(const ProfileOptions& options) {

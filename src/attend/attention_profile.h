@@ -2,6 +2,8 @@
 // costs from.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -12,8 +14,9 @@
 
 namespace distca {
 
-/// Seconds of one task of q query rows and kv keys, bottom-right causal, all heads, on one thread. Where
-/// kv < q, of the unmasked task of q rows that has as many pairs, q · (kv − (q − 1) / 2).
+/// Seconds of one task of q query rows and kv keys, bottom-right causal, all heads: on one thread in float32,
+/// or on a CUDA device in bfloat16 as a part of a call that fills the device. Where kv < q, of the unmasked
+/// task of q rows that has as many pairs, q · (kv − (q − 1) / 2).
 struct AttentionGrid {
   std::string direction;  // "forward", "backward"
   AttentionShape shape;
@@ -32,12 +35,14 @@ struct AttentionProfile {
 };
 
 struct ProfileOptions {
+  at::Device device = at::kCPU;
   bool quick = false;
   uint64_t seed = 1;  // of the points that the fit is checked at
 };
 
-/// `progress` gets the part that is done, from 0 to 1. Each point is measured beside a multiply-add loop and
-/// scaled to the loop's median rate, so that a core that slows down for a while leaves no dent.
+/// `progress` gets the part that is done, from 0 to 1. On the CPU each point is measured beside a
+/// multiply-add loop and scaled to the loop's median rate, so that a core that slows down for a while leaves
+/// no dent.
 AttentionProfile profile_attention(const AttentionShape& shape, const ProfileOptions& options,
                                    const std::function<void(double)>& progress);
 

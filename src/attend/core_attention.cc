@@ -5,7 +5,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "base/check.h"
-#include "base/json.h"
+#include "base/digest.h"
 #include "plan/exchange.h"
 
 namespace distca {

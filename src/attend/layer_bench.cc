@@ -8,9 +8,9 @@
 #include <map>
 
 #include "attend/core_attention.h"
+#include "attend/device.h"
 #include "attend/testing.h"
 #include "base/check.h"
-#include "base/clock.h"
 
 namespace distca {
 namespace {
@@ -32,9 +32,9 @@ constexpr const char* kSteps[] = {"forward/dispatch",  "forward/attend",  "forwa
                                   "backward/dispatch", "backward/attend", "backward/collect"};
 constexpr size_t kStepCount = std::size(kSteps);
 
-// CPU seconds and exposed wait of each step, of one rank.
+// Seconds of work and exposed wait of each step, of one rank.
 struct Sample {
-  double cpu_s[kStepCount] = {}, wait_s[kStepCount] = {};
+  double work_s[kStepCount] = {}, wait_s[kStepCount] = {};
 };
 
 Sample run_once(AttentionRuntime& runtime, const BatchTables& tables, const LayerBenchOptions& options,
@@ -53,9 +53,8 @@ Sample run_once(AttentionRuntime& runtime, const BatchTables& tables, const Laye
   };
   Sample sample;
   for (size_t i = 0; i < kStepCount; ++i) {
-    const double cpu = thread_cpu_seconds(), wait = runtime.stats.wait_s;
-    steps[i]();
-    sample.cpu_s[i] = thread_cpu_seconds() - cpu;
+    const double wait = runtime.stats.wait_s;
+    sample.work_s[i] = device_seconds(options.device, steps[i]);
     sample.wait_s[i] = runtime.stats.wait_s - wait;
   }
   return sample;
@@ -64,9 +63,9 @@ Sample run_once(AttentionRuntime& runtime, const BatchTables& tables, const Laye
 std::vector<StepSeconds> over_ranks(Fabric& fabric, const std::vector<Sample>& samples) {
   std::vector<StepSeconds> steps;
   for (size_t i = 0; i < kStepCount; ++i) {
-    std::vector<double> cpu, wait;
-    for (const Sample& sample : samples) cpu.push_back(sample.cpu_s[i]), wait.push_back(sample.wait_s[i]);
-    double most[] = {median(cpu), median(wait)}, sum = median(cpu);
+    std::vector<double> work, wait;
+    for (const Sample& sample : samples) work.push_back(sample.work_s[i]), wait.push_back(sample.wait_s[i]);
+    double most[] = {median(work), median(wait)}, sum = median(work);
     fabric.all_reduce(std::span<double>(most), ReduceOp::kMax, "seconds of steps");
     fabric.all_reduce(std::span(&sum, 1), ReduceOp::kSum, "seconds of steps");
     steps.push_back({kSteps[i], most[0], sum / fabric.world_size(), most[1]});
@@ -83,15 +82,16 @@ std::vector<LayerBenchResult::MaxError> errors(Fabric& fabric, const testing::De
                                                                                 {"dv", {home.dv, dense.dv}}};
   std::vector<LayerBenchResult::MaxError> out;
   for (const auto& [name, tensors] : compared) {
-    double error =
-        testing::relative_error(tensors.first.to(tensors.second.scalar_type()), tensors.second, rows);
+    const at::Tensor home = tensors.first.cpu().to(tensors.second.scalar_type());
+    double error = testing::relative_error(home, tensors.second, rows);
     fabric.all_reduce(std::span(&error, 1), ReduceOp::kMax, "errors");
     out.push_back({name, error});
   }
   return out;
 }
 
-// Rank 0 computes the dense result in the type of the run (float32 for bfloat16) and hands it to the others.
+// Rank 0 computes the dense result on the CPU in the type of the run (float32 for bfloat16) and hands it to
+// the others.
 void make_dense(Fabric& fabric, const Plan& plan, const AttentionShape& shape, testing::DenseTensors& dense) {
   if (dense.q.scalar_type() == at::kBFloat16) {
     for (at::Tensor* x : {&dense.q, &dense.k, &dense.v, &dense.dout}) *x = x->to(at::kFloat);
@@ -112,17 +112,15 @@ void make_dense(Fabric& fabric, const Plan& plan, const AttentionShape& shape, t
 
 LayerBenchResult bench_layer(Fabric& fabric, const Plan& plan, const LayerBenchOptions& options) {
   AttentionRuntime runtime(
-      fabric, {options.kernel, 1, options.keep ? AttentionMemory::kKeep : AttentionMemory::kResend});
+      fabric, {options.kernel, 1, options.keep ? AttentionMemory::kKeep : AttentionMemory::kResend},
+      options.device);
   const BatchTables tables = prepare(runtime, plan);
   const std::vector<int64_t> rows = testing::dense_rows(plan.layout, fabric.rank());
   testing::DenseTensors dense =
       testing::random_inputs(plan.layout.tokens(), options.shape, scalar_type(options.dtype), options.seed);
-  const testing::HomeTensors in = {{},
-                                   {},
-                                   testing::home_rows(dense.q, rows),
-                                   testing::home_rows(dense.k, rows),
-                                   testing::home_rows(dense.v, rows)};
-  const at::Tensor dout = testing::home_rows(dense.dout, rows);
+  const auto here = [&](const at::Tensor& x) { return testing::home_rows(x, rows).to(options.device); };
+  const testing::HomeTensors in = {{}, {}, here(dense.q), here(dense.k), here(dense.v)};
+  const at::Tensor dout = here(dense.dout);
   testing::HomeTensors out;
   run_once(runtime, tables, options, in, dout, out);  // buffers grow to their size
   LayerBenchResult result;

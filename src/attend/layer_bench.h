@@ -2,6 +2,8 @@
 // and how far the result is from one rank's dense attention.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -14,6 +16,7 @@ namespace distca {
 
 struct LayerBenchOptions {
   AttentionShape shape;
+  at::Device device = at::kCPU;
   std::string dtype = "float32";  // float64, bfloat16
   std::string kernel = "auto";
   bool keep = false;  // else resend
@@ -23,7 +26,7 @@ struct LayerBenchOptions {
 };
 
 /// Seconds of one step on the slowest and the average rank, each rank's median over the repeats. CPU time of
-/// the rank's thread; `wait` is wall time in which a rank had nothing else to do.
+/// the rank's thread, or time of its device; `wait` is wall time in which a rank had nothing else to do.
 struct StepSeconds {
   std::string step;  // "forward/dispatch", …
   double max_s = 0, mean_s = 0;

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/span_log.h"
+
 namespace distca {
 
 /// A number or text that belongs to a bar.
@@ -40,5 +42,9 @@ class ChromeTrace {
  private:
   std::string events_;
 };
+
+/// The events of one rank in a Chrome trace, on the lanes compute, communication and planner; messages that
+/// are under way together get further communication lanes. `zero` is the time at which the trace begins.
+std::string trace_events(int32_t rank, const std::vector<WorkSpan>& spans, double zero);
 
 }  // namespace distca

@@ -23,10 +23,4 @@ Json read_json(const std::string& path);
 /// Writes `value` to `path`, or to standard output when path is "-". Throws Error when it can't.
 void write_json(const Json& value, const std::string& path, int indent = 2);
 
-/// 16 hexadecimal digits, as digests are shown everywhere.
-std::string hex_digest(uint64_t digest);
-
-/// The value of such a text. Throws InputError when it isn't one.
-uint64_t parse_digest(const std::string& text);
-
 }  // namespace distca

@@ -1,4 +1,5 @@
 #include "base/json.h"
+#include "base/digest.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -104,7 +104,8 @@ class SpanTimer {
  public:
   /// `log` may be null: then nothing is recorded.
   SpanTimer(SpanLog* log, WorkKind kind, const char* name)
-      : log_(log != nullptr && log->on() ? log : nullptr), kind_(kind), name_(name) {
+      : log_(log != nullptr && log->on() ? log : nullptr), kind_(kind), name_(name), range_(ranges_.begin) {
+    if (range_ != nullptr) range_(name);
     if (log_ == nullptr) return;
     begin_ = log_->now();
     inside_before_ = std::exchange(log_->inside_, 0);
@@ -113,15 +114,23 @@ class SpanTimer {
   SpanTimer(const SpanTimer&) = delete;
   SpanTimer& operator=(const SpanTimer&) = delete;
 
+  /// From now on a timer calls `begin` with its name where it begins and `end` where it ends, on its thread,
+  /// whether or not a log is on: ranges in the pictures of somebody else's profiler. Call it before other
+  /// threads have timers.
+  static void show_ranges(void (*begin)(const char* name), void (*end)()) { ranges_ = {begin, end}; }
+
  private:
+  struct Ranges {
+    void (*begin)(const char*);
+    void (*end)();
+  };
+  inline static Ranges ranges_ = {};
+
   SpanLog* log_;
   WorkKind kind_;
   const char* name_;
+  void (*range_)(const char*);  // null where none was begun
   double begin_ = 0, inside_before_ = 0;
 };
-
-/// The events of one rank in a Chrome trace, on the lanes compute, communication and planner; messages that
-/// are under way together get further communication lanes. `zero` is the time at which the trace begins.
-std::string trace_events(int32_t rank, const std::vector<WorkSpan>& spans, double zero);
 
 }  // namespace distca

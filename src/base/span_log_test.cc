@@ -47,6 +47,20 @@ TEST(SpanLog, RecordsOnlyWhileItIsOn) {
   EXPECT_EQ(span.end, 3.5);
 }
 
+std::vector<std::string> shown_ranges;
+
+TEST(SpanLog, TimersAreRangesOfAProfilerWithoutALogToo) {
+  SpanTimer::show_ranges([](const char* name) { shown_ranges.push_back(name); },
+                         [] { shown_ranges.push_back("end"); });
+  {
+    const SpanTimer outer(nullptr, WorkKind::kCi, "layer");
+    const SpanTimer inner(nullptr, WorkKind::kMerge, "merge");
+  }
+  SpanTimer::show_ranges(nullptr, nullptr);
+  { const SpanTimer after(nullptr, WorkKind::kCi, "after"); }
+  EXPECT_EQ(shown_ranges, (std::vector<std::string>{"layer", "merge", "end", "end"}));
+}
+
 TEST(SpanLog, SecondsCountEachTimeOnce) {
   double clock = 0;
   SpanLog log([&] { return clock; });

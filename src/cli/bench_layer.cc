@@ -3,8 +3,10 @@
 #include <cmath>
 #include <cstdio>
 
+#include "attend/device.h"
 #include "attend/layer_bench.h"
 #include "base/check.h"
+#include "base/digest.h"
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/documents_options.h"
@@ -20,7 +22,7 @@ namespace {
 
 struct Options {
   DocumentsOptions documents;
-  std::string policy = "cad", memory = "resend", json, plan_file;
+  std::string policy = "cad", memory = "resend", dtype, device = "cpu", json, plan_file;
   double tolerance = .02, timeout = 600;
   int32_t ranks = 0;
   int64_t heads = 8, kv_heads = 0, head_dim = 64;
@@ -104,9 +106,9 @@ void print(const Options& options, const Plan& plan, const std::vector<Row>& row
       static_cast<long long>(options.bench.shape.kv_heads),
       static_cast<long long>(options.bench.shape.head_dim));
   std::printf(
-      "seconds are the slowest rank's thread CPU time; wait is wall time with nothing else to do; errors "
-      "are\n"
-      "taken against PyTorch's attention per document, over its largest entry\n\n");
+      "seconds are the slowest rank's %s; wait is wall time with nothing else to do; errors are\n"
+      "taken against PyTorch's attention per document, over its largest entry\n\n",
+      options.bench.device.is_cpu() ? "thread CPU time" : "time of the device");
   for (const Row& row : rows) {
     if (row.unit == "B") {
       std::printf("%-36s %16.0f B\n", row.name.c_str(), row.value);
@@ -130,6 +132,7 @@ Json describe_run(const Options& options, const Plan& plan, const std::string& f
               {"kv_heads", shape.kv_heads},
               {"head_dim", shape.head_dim},
               {"dtype", options.bench.dtype},
+              {"device", options.device},
               {"kernel", options.bench.kernel},
               {"memory", options.memory},
               {"repeats", options.bench.repeats}};
@@ -143,8 +146,8 @@ Json describe_run(const Options& options, const Plan& plan, const std::string& f
   return out;
 }
 
-Json json_of(const Json& run, const std::vector<Row>& rows) {
-  Json out = {{"machine", describe_machine()}, {"run", run}, {"rows", Json::array()}};
+Json json_of(const Json& run, const std::vector<Row>& rows, at::Device device) {
+  Json out = {{"machine", describe_machine(device)}, {"run", run}, {"rows", Json::array()}};
   for (const Row& row : rows) {
     out["rows"].push_back({{"name", row.name},
                            {"value", row.value},
@@ -162,6 +165,12 @@ struct Prepared {
 };
 
 Prepared prepare_run(Options& options) {
+  options.bench.device = device_of(options.device);
+  if (!options.bench.device.is_cpu()) show_spans_to_profilers();
+  // Flash attention takes 16-bit types alone.
+  options.bench.dtype = !options.dtype.empty()          ? options.dtype
+                        : options.bench.device.is_cpu() ? "float32"
+                                                        : "bfloat16";
   options.bench.shape = {options.heads, options.kv_heads == 0 ? options.heads : options.kv_heads,
                          options.head_dim, 1 / std::sqrt(static_cast<double>(options.head_dim)), kNoWindow};
   options.bench.shape.check();
@@ -178,12 +187,13 @@ void run_rank(Fabric& fabric, const Options& options, const Prepared& prepared) 
   DISTCA_CHECK_INPUT(fabric.world_size() == plan.servers,
                      "the batch is for {} ranks, the job has {}; use --ranks {}", plan.servers,
                      fabric.world_size(), fabric.world_size());
+  check_exchanges(fabric, options.bench.device);
   const LayerBenchResult result = bench_layer(fabric, plan, options.bench);
   if (fabric.rank() != 0) return;
   const std::vector<Row> rows = rows_of(plan, prepared.bytes, result);
   if (options.json != "-") print(options, plan, rows, fabric.kind());
   if (!options.json.empty())
-    write_json(json_of(describe_run(options, plan, fabric.kind()), rows), options.json);
+    write_json(json_of(describe_run(options, plan, fabric.kind()), rows, options.bench.device), options.json);
 }
 
 int run(Options& options) {
@@ -220,11 +230,15 @@ void add_bench_layer_command(CLI::App& bench) {
   command->add_option("--kv-heads", options->kv_heads, "key/value heads (default: as many as query heads)")
       ->check(CLI::Range(1, 1 << 16));
   command->add_option("--head-dim", options->head_dim)->check(CLI::Range(1, 4096))->capture_default_str();
-  command->add_option("--dtype", options->bench.dtype, "float32, float64 or bfloat16")->capture_default_str();
+  command->add_option("--dtype", options->dtype,
+                      "float32, float64 or bfloat16 (default: float32, on a CUDA device bfloat16)");
+  add_device_option(*command, options->device);
   command->add_option("--memory", options->memory, "keep or resend")
       ->check(CLI::IsMember({"keep", "resend"}))
       ->capture_default_str();
-  command->add_option("--kernel", options->bench.kernel, "auto, cpu, reference or pytorch")
+  command
+      ->add_option("--kernel", options->bench.kernel,
+                   "auto, cpu, pytorch or reference; on a CUDA device flash")
       ->capture_default_str();
   command->add_option("--repeats", options->bench.repeats, "measured runs; medians are shown")
       ->check(CLI::Range(1, 1000000))

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/digest.h"
+
 namespace distca {
 namespace {
 

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "attend/attention_profile.h"
+#include "attend/device.h"
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/machine.h"
@@ -18,7 +19,7 @@ namespace {
 
 struct Options {
   ProfileOptions profile;
-  std::string out, model = "tiny";
+  std::string device = "cpu", out, model = "tiny";
 };
 
 /// A bar on a terminal, drawn over itself; nothing elsewhere.
@@ -63,7 +64,14 @@ void print_grids(const AttentionProfile& profile) {
   }
 }
 
-void run(const Options& options) {
+/// What is said of links: those between threads of this machine. A device alone has none.
+Json links_json(const LinkProfile& link) {
+  const Json one = {{"latency_s", link.latency_s}, {"bytes_per_s", link.bytes_per_s}};
+  return {{"intra", one}, {"inter", one}};
+}
+
+void run(Options& options) {
+  const at::Device device = options.profile.device = device_of(options.device);
   const LlamaConfig model = find_llama_config(options.model);
   const AttentionShape shape{model.num_attention_heads, model.num_key_value_heads, model.head_dim,
                              1 / std::sqrt(static_cast<double>(model.head_dim))};
@@ -71,27 +79,32 @@ void run(const Options& options) {
   const bool quick = options.profile.quick;
   const AttentionProfile attention =
       profile_attention(shape, options.profile, [&](double done) { bar.show("core attention", done); });
-  const LayerTimes layer = time_layer(model, quick ? 512 : 4096, quick ? 5 : 30,
-                                      [&](double done) { bar.show("linear layers", done); });
-  const LinkProfile link = profile_thread_link(options.profile);
+  const int64_t most_tokens = quick ? 512 : device.is_cpu() ? 4096 : 65536;
+  const LayerTimes layer = time_layer(
+      model, most_tokens, quick ? 5 : 30, [&](double done) { bar.show("linear layers", done); }, device);
 
-  const Json machine = describe_machine();
-  const Json link_json = {{"latency_s", link.latency_s}, {"bytes_per_s", link.bytes_per_s}};
-  const Json profile = {{"name", machine["cpu"]},
-                        {"source", "measured by distca profile; links between threads of one machine"},
-                        {"attention", attention_json(attention)},
-                        {"linear",
-                         {{"model", options.model},
-                          {"tokens", layer.tokens},
-                          {"forward_s", layer.forward_s},
-                          {"backward_s", layer.backward_s}}},
-                        {"links", {{"intra", link_json}, {"inter", link_json}}},
-                        {"fit",
-                         {{"points", attention.fit.points},
-                          {"median_error", attention.fit.median_error},
-                          {"p90_error", attention.fit.p90_error},
-                          {"max_error", attention.fit.max_error}}},
-                        {"machine", machine}};
+  const Json machine = describe_machine(device);
+  Json profile = {
+      {"name", device.is_cpu() ? machine["cpu"] : machine["device"]},
+      {"source", device.is_cpu() ? "measured by distca profile; links between threads of one machine"
+                                 : "measured by distca profile in bfloat16; one device, so no links"},
+      {"attention", attention_json(attention)},
+      {"linear",
+       {{"model", options.model},
+        {"tokens", layer.tokens},
+        {"forward_s", layer.forward_s},
+        {"backward_s", layer.backward_s}}},
+      {"fit",
+       {{"points", attention.fit.points},
+        {"median_error", attention.fit.median_error},
+        {"p90_error", attention.fit.p90_error},
+        {"max_error", attention.fit.max_error}}},
+      {"machine", machine}};
+  LinkProfile link;
+  if (device.is_cpu()) {
+    link = profile_thread_link(options.profile);
+    profile["links"] = links_json(link);
+  }
   write_json(profile, options.out);
   if (options.out == "-") return;
   print_grids(attention);
@@ -100,7 +113,8 @@ void run(const Options& options) {
     std::printf("%8lld tokens: forward %.3f, backward %.3f\n", static_cast<long long>(layer.tokens[i]),
                 layer.forward_s[i] * 1e3, layer.backward_s[i] * 1e3);
   }
-  std::printf("link between threads: %.1f µs, %.2f GB/s\n", link.latency_s * 1e6, link.bytes_per_s / 1e9);
+  if (device.is_cpu())
+    std::printf("link between threads: %.1f µs, %.2f GB/s\n", link.latency_s * 1e6, link.bytes_per_s / 1e9);
   std::printf(
       "off the grid, %lld tasks: interpolation is within %.1f%% (median), %.1f%% (nine in ten), %.1f%% "
       "(all)\n",
@@ -118,6 +132,7 @@ void add_profile_command(CLI::App& program) {
   command->add_option("--out,--json", options->out, "the profile's file; - is standard output")->required();
   command->add_option("--model", options->model, "a config.json or a preset whose layers are measured")
       ->capture_default_str();
+  add_device_option(*command, options->device);
   command->add_flag("--quick", options->profile.quick, "a smaller grid and fewer repeats");
   command->callback([options] { run(*options); });
 }

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "attend/device.h"
 #include "attend/live_bytes.h"
 #include "base/check.h"
 #include "base/file.h"
@@ -34,7 +35,7 @@ struct TrainOptions {
   std::string config;
   std::vector<std::string> settings;
   int32_t ranks = 0;
-  std::string json;
+  std::string device, json;
   bool keys = false;
   std::string trace, trace_steps, replay;
   int64_t replay_step = -1;
@@ -130,6 +131,7 @@ void run_as_mpi_rank(const TrainOptions& options) {
     if (fabric.rank() == 0) check_outputs(options);
     RunInputs inputs = read_inputs(config);
     inputs.trace = trace_options(options);
+    if (!inputs.device.is_cpu()) show_spans_to_profilers();
     const RunSummary summary = run_training(fabric, inputs);
     stopped = summary.stopped;
     if (fabric.rank() == 0) write_summary(summary, options.json);
@@ -168,6 +170,7 @@ void run_as_thread_ranks(const TrainOptions& options) {
   set_compute_threads(config, ranks);
   RunSummary summary;
   enable_live_bytes();
+  if (!run.inputs.device.is_cpu()) show_spans_to_profilers();
   FabricOptions fabric = fabric_options(config);
   let_servers_be_lost(config, ranks, fabric);
   run_thread_ranks(ranks, fabric, config.link.speeds, [&](Fabric& fabric) {
@@ -206,6 +209,7 @@ void add_train_command(CLI::App& program) {
       ->check(CLI::Range(1, 4096));
   command->add_option("--set", options->settings, "section.key=value, over what the file says")
       ->allow_extra_args(false);
+  command->add_option("--device", options->device, "cpu or cuda: the same as --set train.device=");
   command->add_option("--json", options->json, "write what the run did to this file; - is standard output");
   command->add_option("--trace", options->trace,
                       "write what every rank did when to this file: a Chrome trace (opens in Perfetto)");
@@ -216,7 +220,10 @@ void add_train_command(CLI::App& program) {
   command->add_option("--replay-step", options->replay_step, "which of them (default: the first)")
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--keys", options->keys, "print the table of configuration keys and exit");
-  command->callback([options] { train(*options); });
+  command->callback([options] {
+    if (!options->device.empty()) options->settings.push_back("train.device=" + options->device);
+    train(*options);
+  });
 }
 
 }  // namespace distca

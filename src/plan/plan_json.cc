@@ -1,4 +1,5 @@
 #include "base/check.h"
+#include "base/digest.h"
 #include "base/json.h"
 #include "plan/plan.h"
 

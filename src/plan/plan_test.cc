@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/check.h"
+#include "base/digest.h"
 #include "base/json.h"
 #include "plan/random_plan.h"
 #include "plan/validate.h"

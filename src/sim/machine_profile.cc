@@ -41,6 +41,8 @@ DeviceProfile machine_profile(const Profile& measured, const ModelShape& model, 
                               int64_t rows) {
   const LinearTimes& linear = measured.linear();
   DISTCA_CHECK_INPUT(!linear.tokens.empty(), "profile '{}' has no times of layers", measured.name());
+  DISTCA_CHECK_INPUT(measured.links().inter.bytes_per_s > 0,
+                     "profile '{}' has no links: add those of the cluster to its file", measured.name());
   const LayerHeads heads{model.heads, model.kv_heads, model.head_dim, 4};
   const AttentionFit forward = fit_attention(measured.attention(heads, "forward"));
   const AttentionFit backward = fit_attention(measured.attention(heads, "backward"));

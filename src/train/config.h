@@ -48,6 +48,7 @@ struct Config {
     double beta1 = 0.9;
     double beta2 = 0.95;
     double eps = 1e-8;
+    std::string device = "cpu";
     std::string metrics;
   } train;
   struct Attention {

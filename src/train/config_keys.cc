@@ -106,6 +106,9 @@ void add_train(Table& table, Config& c) {
       .between(0, 1)
       .key("eps", &c.train.eps, "AdamW's term in the denominator")
       .least(1e-30)
+      .key("device", &c.train.device,
+           "where ranks hold their tensors and compute; `cuda` needs a CUDA build of PyTorch and a device")
+      .choices({"cpu", "cuda"})
       .key("metrics", &c.train.metrics, "file of one JSON line per step; empty: none");
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/digest.h"
 #include "base/json.h"
 #include "plan/baselines.h"
 #include "train/epoch_order.h"

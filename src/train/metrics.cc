@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/digest.h"
 #include "base/file.h"
 #include "base/json.h"
 

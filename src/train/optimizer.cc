@@ -85,8 +85,8 @@ void clip_gradients(FlatParameters& parameters, double norm, double clip) {
 void adam_update(FlatParameters& parameters, AdamState& state, const Config::Train& config, double lr) {
   const at::NoGradGuard no_grad;
   ++state.updates;
-  const at::Tensor updates = at::full({}, static_cast<double>(state.updates),
-                                      parameters.values.options().dtype(at::kFloat));
+  const at::Tensor updates =
+      at::full({}, static_cast<double>(state.updates), parameters.values.options().dtype(at::kFloat));
   const auto update = [&](int64_t first, int64_t last, double weight_decay) {
     const int64_t begin = std::max(first, state.begin), end = std::min(last, state.end);
     if (begin >= end) return;

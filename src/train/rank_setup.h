@@ -27,7 +27,7 @@ struct RunInputs {
   Config config;
   LlamaConfig model;
   TokenSource source;
-  at::Device device = at::kCPU;         // of this rank's tensors
+  at::Device device = at::kCPU;         // train.device
   std::optional<GlobalBatch> repeated;  // every step is this one
   TraceOptions trace;
   /// K/V rows that a server may hold, so that a run keeps parallel.memory_limit (train/memory_limit.h); 0: no

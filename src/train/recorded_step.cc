@@ -5,7 +5,9 @@
 #include <utility>
 #include <variant>
 
+#include "attend/device.h"
 #include "base/check.h"
+#include "base/digest.h"
 #include "base/json.h"
 #include "train/epoch_order.h"
 
@@ -104,6 +106,7 @@ Replay read_replay(const std::string& path, int64_t step, const std::vector<std:
     const Json& recorded = trace.at("distca");
     const Json one = find_step(recorded, step, path);
     inputs.config = parse_config("", path, settings_of(recorded, overrides));
+    inputs.device = device_of(inputs.config.train.device);
     inputs.model = parse_llama_config(recorded.at("model").dump(), path);
     replay.ranks = recorded.at("ranks").get<int32_t>();
     replay.digest = parse_digest(one.at("digest").get<std::string>());

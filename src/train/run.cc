@@ -8,6 +8,7 @@
 #include <string>
 
 #include "attend/attention_kernel.h"
+#include "attend/device.h"
 #include "base/check.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -252,14 +253,27 @@ std::string RunSummary::json() const {
   return out.dump(2) + "\n";
 }
 
+/// What goes by the CPU time of a rank's thread says nothing of a device.
+void check_measures(const Config& config) {
+  if (config.train.device == "cpu") return;
+  for (const auto& [set, key] : {std::pair(config.link.clock == "virtual", "link.clock = \"virtual\""),
+                                 {config.parallel.speeds.measured, "parallel.speeds = \"measured\""}}) {
+    DISTCA_CHECK_INPUT(
+        !set, "{} goes by the CPU time of ranks, and with train.device = \"{}\" these compute elsewhere", key,
+        config.train.device);
+  }
+}
+
 void check_inputs(const RunInputs& inputs) {
   const Config& config = inputs.config;
   check_trainable(config);
+  about(config, "train.device", [&] { check_measures(config); });
   about(config, "data.context", [&] {
     const BatchStream stream(inputs.source, batch_inputs(config));
     check_targets(inputs.source, batch_inputs(config).context);
   });
-  about(config, "attention.kernel", [&] { make_attention_kernel(config.attention.kernel, at::kCPU, 1); });
+  about(config, "attention.kernel",
+        [&] { make_attention_kernel(config.attention.kernel, inputs.device.type(), 1); });
   DISTCA_CHECK_INPUT(config.attention.overlap != "signal" || config.checkpoint.dir.empty(),
                      "{}attention.overlap = \"signal\" trains nothing: leave checkpoint.dir out",
                      at_key(config, "attention.overlap"));
@@ -269,6 +283,7 @@ RunInputs read_inputs(const Config& config) {
   check_trainable(config);
   RunInputs inputs;
   inputs.config = config;
+  about(config, "train.device", [&] { inputs.device = device_of(config.train.device); });
   about(config, "model.config", [&] { inputs.model = find_llama_config(config.model.config); });
   about(config, "data.path",
         [&] { inputs.source = token_source(std::make_shared<IndexedDataset>(config.data.path)); });
@@ -424,6 +439,7 @@ RunSummary run_training(Fabric& fabric, RunInputs inputs) {
   const Config& config = inputs.config;
   check_split(config, inputs, fabric.world_size());
   about(config, "train.tokens_per_batch", [&] { check_run(inputs, fabric.world_size()); });
+  about(config, "train.device", [&] { check_exchanges(fabric, inputs.device); });
   RunSummary summary;
   summary.checkpoint = checkpoint_to_resume(config.checkpoint);
   const MemoryPlan planned =

@@ -1,9 +1,8 @@
-#include "attend/cpu_kernels.h"
+#include "attend/plain_memory_kernel.h"
 
+#include "attend/cpu_kernels.h"
 #include "attend/plain_memory.h"
 #include "base/check.h"
-#include "base/thread_pool.h"
-#include "kernel/cpu.h"
 #include "kernel/reference.h"
 
 namespace distca {
@@ -53,49 +52,6 @@ void check_contiguous(std::initializer_list<RowPair> pairs) {
   }
 }
 
-class PlainMemoryKernel : public AttentionKernel {
- public:
-  void forward(const AttentionShape& shape, std::span<const KernelTask> tasks, const RowPair& q,
-               const RowPair& k, const RowPair& v, const RowPair& o, const RowPair& lse) override {
-    check_contiguous({q, k, v, o, lse});
-    for_element_type(q.first.scalar_type(),
-                     [&]<typename T>(T) { run(forward_args<T>(shape, tasks, q, k, v, o, lse)); });
-  }
-
-  void backward(const AttentionShape& shape, std::span<const KernelTask> tasks,
-                KernelBackward& tensors) override {
-    check_contiguous({tensors.q, tensors.k, tensors.v, tensors.dout, tensors.lse, tensors.delta, tensors.dq,
-                      tensors.dk, tensors.dv});
-    for_element_type(tensors.q.first.scalar_type(),
-                     [&]<typename T>(T) { run(backward_args<T>(shape, tasks, tensors)); });
-  }
-
- protected:
-  virtual void run(const AttentionForward<float>& args) = 0;
-  virtual void run(const AttentionForward<double>& args) = 0;
-  virtual void run(const AttentionForward<BFloat16>& args) = 0;
-  virtual void run(const AttentionBackward<float>& args) = 0;
-  virtual void run(const AttentionBackward<double>& args) = 0;
-  virtual void run(const AttentionBackward<BFloat16>& args) = 0;
-};
-
-class CpuKernel : public PlainMemoryKernel {
- public:
-  explicit CpuKernel(int threads) : pool_(threads) {}
-  std::string name() const override { return "cpu"; }
-
- protected:
-  void run(const AttentionForward<float>& args) override { cpu_attention_forward(args, pool_); }
-  void run(const AttentionForward<double>& args) override { cpu_attention_forward(args, pool_); }
-  void run(const AttentionForward<BFloat16>& args) override { cpu_attention_forward(args, pool_); }
-  void run(const AttentionBackward<float>& args) override { cpu_attention_backward(args, pool_); }
-  void run(const AttentionBackward<double>& args) override { cpu_attention_backward(args, pool_); }
-  void run(const AttentionBackward<BFloat16>& args) override { cpu_attention_backward(args, pool_); }
-
- private:
-  ThreadPool pool_;
-};
-
 class ReferenceKernel : public PlainMemoryKernel {
  public:
   std::string name() const override { return "reference"; }
@@ -111,8 +67,19 @@ class ReferenceKernel : public PlainMemoryKernel {
 
 }  // namespace
 
-std::unique_ptr<AttentionKernel> make_cpu_kernel(int threads) {
-  return std::make_unique<CpuKernel>(threads);
+void PlainMemoryKernel::forward(const AttentionShape& shape, std::span<const KernelTask> tasks, const RowPair& q,
+             const RowPair& k, const RowPair& v, const RowPair& o, const RowPair& lse) {
+  check_contiguous({q, k, v, o, lse});
+  for_element_type(q.first.scalar_type(),
+                   [&]<typename T>(T) { run(forward_args<T>(shape, tasks, q, k, v, o, lse)); });
+}
+
+void PlainMemoryKernel::backward(const AttentionShape& shape, std::span<const KernelTask> tasks,
+              KernelBackward& tensors) {
+  check_contiguous({tensors.q, tensors.k, tensors.v, tensors.dout, tensors.lse, tensors.delta, tensors.dq,
+                    tensors.dk, tensors.dv});
+  for_element_type(tensors.q.first.scalar_type(),
+                   [&]<typename T>(T) { run(backward_args<T>(shape, tasks, tensors)); });
 }
 
 std::unique_ptr<AttentionKernel> make_reference_kernel(int) {

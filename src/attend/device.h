@@ -1,0 +1,51 @@
+// Where tensors live and work is done: the CPU, or a CUDA device where PyTorch is a CUDA build. What is asked of a device itself, rather
+// than of tensors on it, stands here, so that nothing else need know which build this is.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "comm/fabric.h"
+
+namespace distca {
+
+/// "cpu", or "cuda": the first device that this process sees. Throws InputError that says why there is none:
+/// PyTorch is a CPU build, or the driver's reason.
+at::Device device_of(const std::string& name);
+
+/// For reports: "NVIDIA H200, 140 GiB, CUDA 13.0, NCCL 2.30.7"; "" for the CPU.
+std::string describe_device(at::Device device);
+
+/// Throws InputError where ranks of that fabric can't hand each other what lies on the device.
+void check_exchanges(const Fabric& fabric, at::Device device);
+
+/// Returns when all that was started on the device is done.
+void synchronize(at::Device device);
+
+/// How long a piece of work takes: the thread's CPU time, or on a CUDA device the time between two events of
+/// the current stream, which the device itself takes.
+class DeviceTimer {
+ public:
+  explicit DeviceTimer(at::Device device);
+  ~DeviceTimer();
+
+  void start();
+  /// Seconds since start(); waits for the device.
+  double stop();
+
+ private:
+  struct Events;
+  std::unique_ptr<Events> events_;  // null on the CPU
+  double begin_ = 0;
+};
+
+double device_seconds(at::Device device, const std::function<void()>& body);
+
+/// From now on every SpanTimer, whether or not its log is on, is an NVTX range, which NVIDIA's profilers
+/// show. Nothing in a CPU build.
+void show_spans_to_profilers();
+
+}  // namespace distca
