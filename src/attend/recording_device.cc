@@ -8,12 +8,19 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <unordered_map>
 #include <utility>
 
 #include "base/check.h"
+#include "comm/reduce.h"
 
 namespace distca::testing {
 namespace {
@@ -38,7 +45,7 @@ void log_stream(const c10::Stream& stream, Kind kind, int64_t event, const char*
   add_to_log(stream.device_index(), {kind, static_cast<int32_t>(stream.id()), 0, 0, event, what});
 }
 
-struct Event {
+struct TorchEvent {
   int64_t number = -1;  // of its last record
 };
 
@@ -74,17 +81,17 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return before;
   }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
-    delete static_cast<Event*>(event);
+    delete static_cast<TorchEvent*>(event);
   }
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex,
               const c10::EventFlag) const override {
-    if (*event == nullptr) *event = new Event;
+    if (*event == nullptr) *event = new TorchEvent;
     const int64_t number = events++;
-    static_cast<Event*>(*event)->number = number;
+    static_cast<TorchEvent*>(*event)->number = number;
     log_stream(stream, Kind::kRecord, number, "record");
   }
   void block(void* event, const c10::Stream& stream) const override {
-    if (event != nullptr) log_stream(stream, Kind::kWait, static_cast<Event*>(event)->number, "wait");
+    if (event != nullptr) log_stream(stream, Kind::kWait, static_cast<TorchEvent*>(event)->number, "wait");
   }
   bool queryEvent(void*) const override { return true; }
   bool queryStream(const c10::Stream&) const override { return true; }
@@ -117,15 +124,61 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   }
 };
 
-/// First and last byte of a strided tensor, where it has any.
-std::pair<uint64_t, uint64_t> extent(const at::Tensor& x) {
-  if (x.numel() == 0) return {0, 0};
-  int64_t last = 0;
-  for (int64_t i = 0; i < x.dim(); ++i) last += (x.size(i) - 1) * x.stride(i);
-  const auto size = static_cast<int64_t>(x.element_size());
-  const auto begin = reinterpret_cast<uint64_t>(static_cast<const char*>(x.storage().data()) +
-                                                x.storage_offset() * size);
-  return {begin, begin + static_cast<uint64_t>((last + 1) * size)};
+/// Which memory is the devices'.
+class Memory {
+ public:
+  void add(const void* data, size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    ranges_[static_cast<const char*>(data)] = bytes;
+  }
+  void remove(const void* data) {
+    const std::lock_guard lock(mutex_);
+    ranges_.erase(static_cast<const char*>(data));
+  }
+  bool holds(const void* pointer) {
+    const auto* at = static_cast<const char*>(pointer);
+    const std::lock_guard lock(mutex_);
+    const auto next = ranges_.upper_bound(at);
+    return next != ranges_.begin() && at < std::prev(next)->first + std::prev(next)->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<const char*, size_t> ranges_;  // bytes from each address
+};
+
+Memory& memory = *new Memory;  // tensors may outlive what is destroyed at the end
+
+/// Calls body(first byte, end) for the runs of bytes that a strided tensor's elements make up; where these are
+/// many, for one from the first to the last.
+template <typename Body>
+void for_each_run(const at::Tensor& x, const Body& body) {
+  constexpr int64_t kMost = 256;
+  if (x.numel() == 0) return;
+  std::vector<std::pair<int64_t, int64_t>> dims;  // stride and size, the narrowest first
+  for (int64_t i = 0; i < x.dim(); ++i)
+    if (x.size(i) > 1 && x.stride(i) > 0) dims.push_back({x.stride(i), x.size(i)});
+  std::sort(dims.begin(), dims.end());
+  int64_t inner = 1, runs = 1, last = 0;  // elements of a run
+  size_t outer = 0;
+  for (; outer < dims.size() && dims[outer].first == inner; ++outer) inner *= dims[outer].second;
+  for (size_t i = outer; i < dims.size(); ++i) {
+    runs *= dims[i].second;
+    last += dims[i].first * (dims[i].second - 1);
+  }
+  if (runs > kMost) inner += last, runs = 1;
+  const auto size = static_cast<uint64_t>(x.element_size());
+  const auto first = reinterpret_cast<uint64_t>(x.storage().data()) +
+                     static_cast<uint64_t>(x.storage_offset()) * size;
+  for (int64_t run = 0; run < runs; ++run) {
+    uint64_t at = first;
+    for (int64_t i = static_cast<int64_t>(outer), rest = run; rest > 0; ++i) {
+      const auto [stride, count] = dims[static_cast<size_t>(i)];
+      at += static_cast<uint64_t>(rest % count * stride) * size;
+      rest /= count;
+    }
+    body(at, at + static_cast<uint64_t>(inner) * size);
+  }
 }
 
 bool is_ours(const at::Tensor& x) {
@@ -133,9 +186,10 @@ bool is_ours(const at::Tensor& x) {
 }
 
 void log_access(const at::Tensor& x, Kind kind, const std::string& what) {
-  const auto [begin, end] = extent(x);
   const auto stream = static_cast<int32_t>(current_streams[static_cast<size_t>(x.device().index())]);
-  add_to_log(x.device().index(), {kind, stream, begin, end, -1, what});
+  for_each_run(x, [&](uint64_t begin, uint64_t end) {
+    add_to_log(x.device().index(), {kind, stream, begin, end, -1, what});
+  });
 }
 
 void log_host_wait(c10::DeviceIndex device, const std::string& what) {
@@ -166,9 +220,11 @@ at::Tensor taken_over(const at::Tensor& on_cpu, c10::DeviceIndex device) {
     const auto begin = reinterpret_cast<uint64_t>(storage.data());
     add_to_log(owner->device,
                {Kind::kRelease, owner->stream, begin, begin + storage.nbytes(), -1, "an allocation"});
+    memory.remove(storage.data());
   };
-  c10::DataPtr memory(data, new Owner{on_cpu, device, stream}, release, {at::kPrivateUse1, device});
-  return tensor_in({c10::Storage::use_byte_size_t(), on_cpu.storage().nbytes(), std::move(memory), nullptr,
+  c10::DataPtr owned(data, new Owner{on_cpu, device, stream}, release, {at::kPrivateUse1, device});
+  memory.add(data, on_cpu.storage().nbytes());
+  return tensor_in({c10::Storage::use_byte_size_t(), on_cpu.storage().nbytes(), std::move(owned), nullptr,
                     /*resizable=*/false},
                    on_cpu, c10::DispatchKey::PrivateUse1);
 }
@@ -222,8 +278,8 @@ class Call {
     }
     c10::Storage& storage = storages_[x.storage().unsafeGetStorageImpl()];
     if (!storage) {
-      c10::DataPtr memory(x.storage().mutable_data(), c10::Device(at::kCPU));
-      storage = c10::Storage(c10::Storage::use_byte_size_t(), x.storage().nbytes(), std::move(memory), nullptr,
+      c10::DataPtr same(x.storage().mutable_data(), c10::Device(at::kCPU));
+      storage = c10::Storage(c10::Storage::use_byte_size_t(), x.storage().nbytes(), std::move(same), nullptr,
                              /*resizable=*/false);
       originals_.emplace(storage.unsafeGetStorageImpl(), x.storage());
     }
@@ -311,6 +367,113 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   Call(op, *stack).run();
 }
 
+/// The device and stream behind a handle of comm/, which is never null.
+struct Place {
+  c10::DeviceIndex device;
+  int32_t stream;
+
+  static Place of(Stream stream) {
+    const auto number = reinterpret_cast<uint64_t>(stream.handle) - 1;
+    return {static_cast<c10::DeviceIndex>(number >> 32), static_cast<int32_t>(number & 0xffffffff)};
+  }
+  static Stream handle(c10::DeviceIndex device, c10::StreamId stream) {
+    return {reinterpret_cast<void*>((static_cast<uint64_t>(device) << 32 | static_cast<uint64_t>(stream)) + 1)};
+  }
+};
+
+class RecordingDevice : public Device {
+ public:
+  explicit RecordingDevice(c10::DeviceIndex index) : index_(index) {}
+
+  Stream current_stream() override {
+    return Place::handle(index_, current_streams[static_cast<size_t>(index_)]);
+  }
+  void set_current_stream(Stream stream) override {
+    current_streams[static_cast<size_t>(index_)] = Place::of(stream).stream;
+  }
+  Stream make_stream(const std::string&) override {
+    return Place::handle(index_, devices[static_cast<size_t>(index_)].streams++);
+  }
+
+  Event record(Stream stream) override {
+    const int64_t number = events++;
+    add(stream, {Kind::kRecord, 0, 0, 0, number, "record"});
+    return {std::make_shared<int64_t>(number)};
+  }
+  void wait(Stream stream, const Event& event) override {
+    add(stream, {Kind::kWait, 0, 0, 0, *static_cast<const int64_t*>(event.handle.get()), "wait"});
+  }
+  bool done(const Event&) override { return true; }
+
+  // What a copy between two ranks' devices reads and writes, both have told.
+  void copy(void* to, const void* from, int64_t bytes, Stream stream) override {
+    const bool here = !memory.holds(to) || !memory.holds(from);
+    if (here && memory.holds(from)) reads(stream, from, bytes);
+    if (here && memory.holds(to)) writes(stream, to, bytes);
+    if (bytes > 0 && to != from) std::memmove(to, from, static_cast<size_t>(bytes));
+  }
+  void combine(void* sum, const void* x, int64_t count, DType dtype, ReduceOp op, Stream) override {
+    const std::array<const void*, 2> sources = {sum, x};
+    reduce_in_rank_order(sources, sum, count, dtype, op);
+  }
+
+  bool holds(const void* pointer) override { return memory.holds(pointer); }
+  // A stream's memory is its own: what it gives back it alone gets again.
+  void* allocate(int64_t bytes, Stream stream) override {
+    const std::lock_guard lock(mutex_);
+    auto& free = free_[{stream.handle, bytes}];
+    void* data = nullptr;
+    if (!free.empty()) {
+      data = free.back();
+      free.pop_back();
+    } else {
+      owned_.push_back(std::make_unique<char[]>(static_cast<size_t>(bytes + 1)));
+      data = owned_.back().get();
+      memory.add(data, static_cast<size_t>(bytes + 1));
+    }
+    allocated_[data] = {stream, bytes};
+    return data;
+  }
+  void release(void* pointer) override {
+    const std::lock_guard lock(mutex_);
+    const auto [stream, bytes] = allocated_.extract(pointer).mapped();
+    log(stream, Kind::kRelease, pointer, bytes, kScratch);
+    free_[{stream.handle, bytes}].push_back(pointer);
+  }
+  void* allocate_host(int64_t bytes) override { return std::malloc(static_cast<size_t>(bytes + 1)); }
+  void release_host(void* pointer) override { std::free(pointer); }
+
+  void reads(Stream stream, const void* pointer, int64_t bytes) override {
+    access(stream, Kind::kRead, pointer, bytes);
+  }
+  void writes(Stream stream, const void* pointer, int64_t bytes) override {
+    access(stream, Kind::kWrite, pointer, bytes);
+  }
+
+ private:
+  static void add(Stream stream, StreamEntry entry) {
+    const Place place = Place::of(stream);
+    entry.stream = place.stream;
+    add_to_log(place.device, std::move(entry));
+  }
+  static void log(Stream stream, Kind kind, const void* pointer, int64_t bytes, const char* what) {
+    const auto begin = reinterpret_cast<uint64_t>(pointer);
+    add(stream, {kind, 0, begin, begin + static_cast<uint64_t>(bytes), -1, what});
+  }
+  void access(Stream stream, Kind kind, const void* pointer, int64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    const bool scratch = allocated_.count(const_cast<void*>(pointer)) > 0;
+    log(stream, kind, pointer, bytes, scratch ? kScratch : kTransfer);
+  }
+
+  static constexpr const char* kScratch = "the scratch of a transfer";
+  const c10::DeviceIndex index_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<char[]>> owned_;
+  std::map<void*, std::pair<Stream, int64_t>> allocated_;
+  std::map<std::pair<void*, int64_t>, std::vector<void*>> free_;  // by stream and bytes
+};
+
 /// PyTorch is told before main(): its autograd engine counts devices once, when it first runs.
 struct Registration {
   Registration() {
@@ -340,8 +503,8 @@ void record_to(at::Device device, StreamLog* log) {
   devices[static_cast<size_t>(device.index())].log = log;
 }
 
-void record_access(const at::Tensor& tensor, Kind kind, const char* what) {
-  log_access(tensor, kind, what);
+std::shared_ptr<Device> device_for_fabrics(at::Device device) {
+  return std::make_shared<RecordingDevice>(device.index());
 }
 
 }  // namespace distca::testing

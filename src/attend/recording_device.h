@@ -8,12 +8,16 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 
+#include "comm/device.h"
 #include "comm/stream_order.h"
 
 namespace distca::testing {
 
 inline constexpr int32_t kRecordingDevices = 16;
+/// What the log says of a fabric's accesses to tensors.
+inline constexpr const char* kTransfer = "a transfer";
 
 /// Device `index` of kRecordingDevices. PyTorch knows them in every program that calls this.
 at::Device recording_device(int32_t index);
@@ -21,7 +25,7 @@ at::Device recording_device(int32_t index);
 /// From now on the device's work goes to `log`, which must outlive it; null: nowhere.
 void record_to(at::Device device, StreamLog* log);
 
-/// For work that isn't a tensor operation: an access by the stream to which tensor operations go now.
-void record_access(const at::Tensor& tensor, StreamEntry::Kind kind, const char* what);
+/// The device as a Fabric sees it.
+std::shared_ptr<Device> device_for_fabrics(at::Device device);
 
 }  // namespace distca::testing
