@@ -91,7 +91,9 @@ class NcclEngine {
   void look_at_issued(NcclOperation& operation);
   void look_at_links();
   void report_late(NcclOperation& operation);
-  std::map<int32_t, RankPosition> ask(const NcclOperation& operation, bool to_the_end);
+  /// What the ranks say who answer in time. `to_the_end`: a failure may still come from one that has
+  /// answered.
+  std::map<int32_t, RankPosition> ask(bool to_the_end);
   RankPosition position();
   void answer();
 

@@ -20,8 +20,8 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
-using ::testing::StartsWith;
 using testing::NcclFaults;
+using ::testing::StartsWith;
 
 constexpr NcclOptions kOptions = {.timeout_s = .2, .grace_s = .5, .check_calls = false};
 constexpr double kSlack = 2.5;  // beyond timeout and grace
@@ -50,8 +50,7 @@ struct Job {
   std::vector<NcclJob> jobs;
 
   Job(int32_t ranks, NcclFaults faults, NcclOptions options = kOptions) {
-    const auto library =
-        testing::make_faulty_nccl(make_nccl_for_threads(device), device, std::move(faults));
+    const auto library = testing::make_faulty_nccl(make_nccl_for_threads(device), device, std::move(faults));
     const auto store = std::make_shared<MemoryStore>();
     for (int32_t rank = 0; rank < ranks; ++rank) {
       stores.push_back(std::make_shared<CutStore>(store));
@@ -101,8 +100,8 @@ Outcome run(const Job& job, Ended& ended, const std::function<void(Fabric&)>& bo
 /// Ranks 0 and 1 of three end in time, and say that they waited for rank 2 in "it".
 void expect_named(const Outcome& out) {
   for (int32_t rank : {0, 1}) {
-    EXPECT_THAT(out.messages[rank], AllOf(StartsWith("rank " + std::to_string(rank)),
-                                          HasSubstr("waited 0.2"), HasSubstr("for rank 2 in it")));
+    EXPECT_THAT(out.messages[rank], AllOf(StartsWith("rank " + std::to_string(rank)), HasSubstr("waited 0.2"),
+                                          HasSubstr("for rank 2 in it")));
     EXPECT_LT(out.seconds[rank], kOptions.timeout_s + kOptions.grace_s + kSlack);
   }
 }
@@ -156,9 +155,8 @@ TEST(NcclFaults, EveryCallNamesTheRankThatNeverComes) {
     for (const bool streams : {false, true}) {
       SCOPED_TRACE(what + (streams ? " on the stream" : ""));
       Ended ended;
-      expect_named(run(Job(3, streams ? on_the_stream() : NcclFaults{}), ended, [&](Fabric& fabric) {
-        fabric.rank() == 2 ? ended.wait_for(2) : call(fabric);
-      }));
+      expect_named(run(Job(3, streams ? on_the_stream() : NcclFaults{}), ended,
+                       [&](Fabric& fabric) { fabric.rank() == 2 ? ended.wait_for(2) : call(fabric); }));
     }
   }
 }
@@ -201,8 +199,7 @@ TEST(NcclFaults, ALateAnswerWithinTheTimeoutIsNone) {
 TEST(NcclFaults, ADeviceThatDoesNotMoveEndsAll) {
   for (const double seconds : {-1.0, 1.0}) {
     Ended ended;
-    const Outcome out =
-        run(Job(3, on_the_stream(seconds)), ended, [&](Fabric& fabric) { sum(fabric, 1); });
+    const Outcome out = run(Job(3, on_the_stream(seconds)), ended, [&](Fabric& fabric) { sum(fabric, 1); });
     for (int32_t rank : {0, 1, 2}) {
       EXPECT_THAT(out.messages[rank], AllOf(HasSubstr(" waited 0.2"), HasSubstr(" in it")));
       EXPECT_LT(out.seconds[rank], kOptions.timeout_s + kOptions.grace_s + kSlack);

@@ -107,7 +107,7 @@ void NcclEngine::report_late(NcclOperation& operation) {
     waited = wall_seconds() - operation.since;
     error = operation.error;
   }
-  const std::map<int32_t, RankPosition> answers = ask(operation, !error.empty());
+  const std::map<int32_t, RankPosition> answers = ask(!error.empty());
   if (const auto failure = store().get("failure", 0)) {
     set_failure(*failure, false);
     return;
@@ -123,7 +123,7 @@ void NcclEngine::report_late(NcclOperation& operation) {
   }
 }
 
-std::map<int32_t, RankPosition> NcclEngine::ask(const NcclOperation& operation, bool to_the_end) {
+std::map<int32_t, RankPosition> NcclEngine::ask(bool to_the_end) {
   const int64_t question = store().add("questions", 1);
   store().set("question", std::to_string(question));
   std::map<int32_t, RankPosition> answers;
@@ -137,8 +137,7 @@ std::map<int32_t, RankPosition> NcclEngine::ask(const NcclOperation& operation, 
       const size_t end = text->find(' ');
       if (std::stoll(text->substr(0, end)) >= question) answers[rank] = decode_position(text->substr(end));
     }
-    complete = std::all_of(operation.peers.begin(), operation.peers.end(),
-                           [&](int32_t peer) { return answers.contains(peer); });
+    complete = static_cast<int32_t>(answers.size()) == job_.world_size;
     if (wall_seconds() > last || (to_the_end && store().get("failure", 0))) break;
     if (!complete || to_the_end) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
