@@ -15,6 +15,12 @@ endif()
 
 distca_room(kernel ROOMS base LINK ${HWY_LIBRARY})
 distca_room(comm ROOMS base LINK MPI::MPI_C)
+if(DISTCA_TORCH_CUDA)
+  # Apart from the room, which stands on the standard library: a device, NCCL, and ranks that are processes.
+  file(GLOB comm_cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/comm/cuda/*.cc)
+  add_library(distca_comm_cuda STATIC ${comm_cuda_sources})
+  target_link_libraries(distca_comm_cuda PUBLIC distca_comm distca_torch)
+endif()
 distca_room(attend ROOMS plan kernel comm LINK distca_torch)
 distca_room(model ROOMS attend)
 distca_room(train ROOMS model LINK tomlplusplus::tomlplusplus distca_sentencepiece

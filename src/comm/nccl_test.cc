@@ -193,6 +193,37 @@ TEST(NcclFabric, AnExchangeThatIsGivenUpIsOrderedBeforeWhatComesNext) {
   }
 }
 
+TEST(NcclFabric, BuffersAreFreeOnceARankLeavesWithAnExchangeUnderWay) {
+  for (const auto memory : {CpuDevice::Memory::kDevice, CpuDevice::Memory::kHost}) {
+    for (int32_t dropper : {0, 1, 2}) {
+      std::atomic<bool> dropped = false;
+      std::string message;
+      try {
+        run_nccl_thread_ranks(
+            3, {.timeout_s = 600}, std::make_shared<CpuDevice>(memory), [&](Fabric& fabric) {
+              std::vector<char> send(3), recv(3);  // freed by the one that throws, before the others come
+              while (fabric.rank() != dropper && !dropped) std::this_thread::yield();
+              try {
+                const auto pending =
+                    fabric.all_to_all(bytes_with_all(fabric, send.data(), recv.data()), "it");
+                if (fabric.rank() == dropper) throw Error("dropped");
+                pending->wait();
+                fabric.barrier("next");
+              } catch (...) {
+                send = recv = {};
+                send.shrink_to_fit();
+                dropped = true;
+                throw;
+              }
+            });
+      } catch (const Error& error) {
+        message = error.what();
+      }
+      EXPECT_EQ(message, "rank " + std::to_string(dropper) + ": dropped");
+    }
+  }
+}
+
 /// Remembers which streams a range of memory was stated for.
 class StatingDevice : public CpuDevice {
  public:

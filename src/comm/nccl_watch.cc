@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <set>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/message.h"
 #include "comm/nccl_engine.h"
 #include "comm/report.h"
@@ -44,11 +44,14 @@ void NcclEngine::look_at_operations() {
     for (const auto& operation : under_way_) (operation->queued ? queued : issued).push_back(operation);
   }
   for (const auto& operation : issued) look_at_issued(*operation);
+  std::set<const NcclLink*> stuck;  // what comes later on the same stream needn't be asked for
   for (const auto& operation : queued) {
+    if (stuck.contains(operation->link.get())) continue;
     const bool end_done = device().done(operation->end);
     const bool start_done = end_done || device().done(operation->start);
     const std::lock_guard lock(mutex_);
     update(*operation, start_done, end_done);
+    if (!end_done) stuck.insert(operation->link.get());
   }
 }
 
@@ -203,13 +206,7 @@ NcclWatch::~NcclWatch() {
   const bool ended = state_->changed.wait_for(lock, std::chrono::duration<double>(kEndSeconds),
                                               [&] { return state_->ended; });
   lock.unlock();
-  if (ended) {
-    thread_.join();
-  } else {
-    log_warning("rank {}: NCCL hasn't ended in {} what was aborted", engine_->job().rank,
-                seconds_text(kEndSeconds));
-    thread_.detach();
-  }
+  ended ? thread_.join() : thread_.detach();
 }
 
 }  // namespace distca
