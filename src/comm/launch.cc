@@ -22,8 +22,8 @@ constexpr Names kLaunchers[] = {
 std::string text_of(const Environment& environment, const std::string& launcher, const char* name,
                     const char* what) {
   const char* value = environment(name);
-  DISTCA_CHECK_INPUT(value != nullptr && *value != '\0',
-                     "started by {}, but the variable {} is not set: {}", launcher, name, what);
+  DISTCA_CHECK_INPUT(value != nullptr && *value != '\0', "started by {}, but the variable {} is not set: {}",
+                     launcher, name, what);
   return value;
 }
 
@@ -32,10 +32,9 @@ int32_t number_of(const Environment& environment, const std::string& launcher, c
   const std::string value = text_of(environment, launcher, name, what);
   int32_t number = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  DISTCA_CHECK_INPUT(error == std::errc() && end == value.data() + value.size() && number >= least &&
-                         number <= most,
-                     "the variable {} is '{}', not a number from {} to {}: {}", name, value, least, most,
-                     what);
+  DISTCA_CHECK_INPUT(
+      error == std::errc() && end == value.data() + value.size() && number >= least && number <= most,
+      "the variable {} is '{}', not a number from {} to {}: {}", name, value, least, most, what);
   return number;
 }
 

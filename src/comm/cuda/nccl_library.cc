@@ -102,8 +102,8 @@ class NcclLibrary : public NcclApi {
                         NcclCommunicator communicator, Stream stream) override {
     const c10::cuda::CUDAGuard guard(device_);
     const ncclRedOp_t operation = op == ReduceOp::kSum ? ncclSum : ncclMax;
-    return result_of(ncclAllReduce(data, out, size(count), data_type(dtype), operation, comm(communicator),
-                                   cuda(stream)));
+    return result_of(
+        ncclAllReduce(data, out, size(count), data_type(dtype), operation, comm(communicator), cuda(stream)));
   }
   NcclResult reduce_scatter(const void* data, void* out, int64_t count, DType dtype,
                             NcclCommunicator communicator, Stream stream) override {
