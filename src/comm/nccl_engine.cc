@@ -27,9 +27,14 @@ bool is_own(NcclResult result) {
 
 }  // namespace
 
-void NcclEngine::throw_failure(const std::string& name, const std::vector<int32_t>& peers) {
+void NcclEngine::wait_for_end() {
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, std::chrono::duration<double>(kAbortSeconds), [&] { return links_ended_; });
+}
+
+void NcclEngine::throw_failure(const std::string& name, const std::vector<int32_t>& peers) {
+  wait_for_end();
+  const std::lock_guard lock(mutex_);
   if (failure_->own) throw PeerError(failure_->message);
   throw PeerError(stopped_message(job_.rank, peers, name, failure_->message));
 }
@@ -132,7 +137,12 @@ bool NcclEngine::begin_call(NcclLink& link, NcclOperation& operation,
   if (result == NcclResult::kSuccess) return true;
   if (result == NcclResult::kInProgress) return false;
   const std::string error = error_text(link, result);
-  if (is_own(result)) throw Error(format("NCCL reports '{}' in {}", error, operation.name));
+  if (is_own(result)) {
+    const std::string message = format("NCCL reports '{}' in {}", error, operation.name);
+    abort(message);
+    wait_for_end();
+    throw Error(message);
+  }
   {
     const std::lock_guard lock(mutex_);
     operation.error = error;

@@ -76,7 +76,8 @@ class NcclEngine {
     bool own = false;  // this rank's words already
   };
 
-  /// Throws once nothing uses the rank's buffers any more, or NCCL can't be made to let go of them.
+  /// After a failure: returns once nothing uses the rank's buffers any more, or NCCL can't be made to let go.
+  void wait_for_end();
   void throw_failure(const std::string& name, const std::vector<int32_t>& peers);
   /// Returns false where there is a failure already.
   bool set_failure(const std::string& message, bool own);

@@ -92,8 +92,9 @@ std::shared_ptr<NcclOperation> NcclEngine::next_late() {
   const double now = wall_seconds();
   const std::lock_guard lock(mutex_);
   for (const auto& operation : under_way_) {
-    if (operation->over || operation->peers.empty()) continue;
+    if (operation->over) continue;
     if (!operation->error.empty()) return operation;
+    if (operation->peers.empty()) continue;
     // What waits for its turn on a stream isn't late: what it waits for is. Nor is what waits for the rank
     // itself to look at it.
     const bool counts = operation->queued ? operation->started : !operation->matched;
