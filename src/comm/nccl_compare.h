@@ -1,4 +1,5 @@
-// For debugging: ranks tell each other what they are about to call, since NCCL can't see calls that don't match.
+// For debugging: ranks tell each other what they are about to call, since NCCL can't see calls that don't
+// match.
 #pragma once
 
 #include <string>

@@ -107,7 +107,7 @@ class NcclEngine {
   std::vector<std::shared_ptr<NcclLink>> links_;
   std::string last_name_;
   double last_begun_ = 0;
-  std::string answered_;  // the last question; the watching thread alone uses it and the next
+  int64_t answered_ = 0;  // the last question; the watching thread alone uses it and the next
   double next_store_look_ = 0;
 };
 

@@ -129,7 +129,6 @@ void NcclEngine::report_late(NcclOperation& operation) {
 
 std::map<int32_t, RankPosition> NcclEngine::ask(bool to_the_end) {
   const int64_t question = store().add("questions", 1);
-  store().set("question", std::to_string(question));
   std::map<int32_t, RankPosition> answers;
   const double last = wall_seconds() + job_.options.grace_s;
   for (bool complete = false; !complete || to_the_end;) {
@@ -149,10 +148,11 @@ std::map<int32_t, RankPosition> NcclEngine::ask(bool to_the_end) {
 }
 
 void NcclEngine::answer() {
-  const auto question = store().get("question", 0);
-  if (!question || *question == answered_) return;
-  answered_ = *question;
-  store().set(format("position of rank {}", job_.rank), *question + " " + encode(position()));
+  // A counter, as of two ranks that ask at once the later must not be overwritten by the earlier.
+  const int64_t question = store().add("questions", 0);
+  if (question <= answered_) return;
+  answered_ = question;
+  store().set(format("position of rank {}", job_.rank), format("{} {}", question, encode(position())));
 }
 
 void NcclEngine::say_last() {
