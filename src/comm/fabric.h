@@ -5,7 +5,8 @@
 //
 // All ranks of a fabric call the same operations in the same order, with the same names: what doesn't match
 // is an Error that tells both. Sends and receives are matched pair by pair, apart from the rest. Sums are
-// made in rank order, so that every kind of fabric gives the same bits. Messages number ranks as the whole
+// made in rank order, so that every kind of fabric gives the same bits (but NCCL's own; comm/nccl.h says what
+// else differs there). Messages number ranks as the whole
 // job does, in the fabrics that split() makes too.
 #pragma once
 

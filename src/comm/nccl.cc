@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <sstream>
+#include <set>
 
 #include "base/clock.h"
 #include "base/message.h"
+#include "comm/nccl_compare.h"
 #include "comm/nccl_engine.h"
 #include "comm/reduce.h"
 #include "comm/report.h"
@@ -73,12 +74,12 @@ class NcclPending : public Pending {
 
   ~NcclPending() override {
     if (waited_ || engine_.has_failed()) return;
-    // The job is about to end: nobody may move to or from the buffers any more.
-    if (!operation_->queued && std::uncaught_exceptions() > 0) {
-      engine_.end_link(*operation_->link);
-      return;
-    }
     try {
+      if (std::uncaught_exceptions() > 0 && !is_queued()) {
+        // The job is about to end: nobody may move to or from the buffers any more.
+        engine_.end_link(*operation_->link);
+        return;
+      }
       settle(engine_, *operation_);
       engine_.device().wait(engine_.device().current_stream(), operation_->end);
     } catch (const std::exception&) {  // what failed does so in the next call too
@@ -93,11 +94,11 @@ class NcclPending : public Pending {
 
   bool done() override {
     if (operation_->is_empty || engine_.has_failed()) return true;
-    if (!operation_->queued) {
-      if (!engine_.is_call_over(*operation_->link, *operation_)) return false;
-      queue(engine_, *operation_);
+    try {
+      if (!is_queued() || !engine_.is_over(*operation_)) return false;
+    } catch (const PeerError&) {  // as wait() will
+      return true;
     }
-    if (!engine_.is_over(*operation_)) return false;
     operation_->staging->finish();
     return true;
   }
@@ -108,6 +109,14 @@ class NcclPending : public Pending {
   }
 
  private:
+  /// Whether the device has it, as far as that is known without waiting.
+  bool is_queued() {
+    if (operation_->queued) return true;
+    if (!engine_.is_call_over(*operation_->link, *operation_)) return false;
+    queue(engine_, *operation_);
+    return true;
+  }
+
   std::shared_ptr<NcclWatch> watch_;
   NcclEngine& engine_;
   std::shared_ptr<NcclOperation> operation_;
@@ -243,13 +252,25 @@ class NcclFabric : public Fabric {
     run(std::move(request));
   }
 
+  /// What goes to or comes from one peer, as one of an operation's buffers.
+  struct Segment {
+    size_t buffer = 0;
+    int32_t peer = 0;
+    bool sends = false;
+  };
+  struct Segments {
+    std::vector<Segment> with_peers;
+    std::vector<std::pair<size_t, size_t>> own;  // the buffers of what stays here, and of where it goes
+  };
+  Segments segments_of(const std::vector<ExchangePart>& parts, std::vector<NcclBuffer>& buffers) const;
+  void check_own_bytes(const ExchangePart& part, size_t index, const std::string& name) const;
+
   void message(void* data, int64_t bytes, int32_t peer, const std::string& name, bool sends);
   const std::shared_ptr<NcclLink>& pair_with(int32_t peer);
 
   void run(Request request) { complete(engine_, *begin(link_, std::move(request))); }
   std::shared_ptr<NcclOperation> begin(const std::shared_ptr<NcclLink>& link, Request request);
   void connect(NcclLink& link, NcclOperation& operation);
-  void compare(const NcclLink& link, NcclOperation& operation, const Request& request);
 
   std::shared_ptr<NcclWatch> watch_;
   NcclEngine& engine_;
@@ -264,7 +285,9 @@ std::shared_ptr<NcclOperation> NcclFabric::begin(const std::shared_ptr<NcclLink>
   if (!link->connected) connect(*link, *operation);
   // A communicator takes one call at a time.
   if (const auto last = link->unsettled) settle(engine_, *last);
-  if (engine_.job().options.check_calls) compare(*link, *operation, request);
+  if (engine_.job().options.check_calls) {
+    compare_calls(engine_, *operation, request.what, request.parts);
+  }
   Device& device = engine_.device();
   device.wait(link->stream, device.record(device.current_stream()));
   operation->staging = std::make_unique<NcclStaging>(engine_.job().device, link->stream);
@@ -305,87 +328,63 @@ void NcclFabric::connect(NcclLink& link, NcclOperation& operation) {
   link.connected = true;
 }
 
-void NcclFabric::compare(const NcclLink& link, NcclOperation& operation, const Request& request) {
-  const auto size = static_cast<int32_t>(link.members.size());
-  const std::vector<int64_t> sends = bytes_by_peer(request.parts, size, true);
-  const std::vector<int64_t> expects = bytes_by_peer(request.parts, size, false);
-  const auto key = [&](int32_t index) {
-    return format("call {} of '{}' by {}", operation.number, link.path, index);
-  };
-  std::ostringstream mine;
-  for (const int64_t bytes : sends) mine << bytes << ' ';
-  engine_.store().set(key(link.index), mine.str() + '\n' + request.what);
-  for (int32_t index = 0; index < size; ++index) {
-    if (index == link.index) continue;
-    std::optional<std::string> theirs;
-    engine_.wait_until(operation, [&] { return (theirs = engine_.store().get(key(index), 0)).has_value(); });
-    const int32_t rank = link.members[link.index], other = link.members[index];
-    const std::string what = theirs->substr(theirs->find('\n') + 1);
-    if (what != request.what) throw PeerError(mismatch_message(rank, request.what, other, what));
-    std::istringstream sizes(*theirs);
-    for (size_t i = 0; i < sends.size(); ++i) {
-      int64_t sent = 0;
-      sizes >> sent;
-      const size_t part = i / size;
-      const int64_t expected = expects[part * size + index];
-      if (static_cast<int32_t>(i % size) != link.index || sent == expected) continue;
-      throw PeerError(size_message(part, request.name, other, sent, rank, expected));
-    }
-  }
-}
-
 std::unique_ptr<Pending> NcclFabric::all_to_all(std::vector<ExchangePart> parts, std::string name) {
   check_parts(parts, world_size(), name);
-  struct Segment {
-    int32_t peer = 0;
-    bool sends = false;
-  };
-  std::vector<Segment> segments;
-  std::vector<std::pair<size_t, size_t>> own;  // what stays here, and where it goes
-  std::vector<char> needed(world_size());
   Request request{name, exchange_text(name, parts.size()), {}, {}, {}, {}};
-  for (size_t part = 0; part < parts.size(); ++part) {
-    int64_t kept = 0, expected = 0;
-    for (const PeerBytes& to : parts[part].sends) {
-      if (to.peer == rank()) kept = to.bytes;
-      if (to.bytes == 0) continue;
-      segments.push_back({to.peer, true});
-      auto* at = static_cast<char*>(const_cast<void*>(parts[part].send)) + to.offset;
-      request.buffers.push_back({at, to.bytes, true, false});
-      if (to.peer == rank()) own.emplace_back(segments.size() - 1, 0);
-    }
-    for (const PeerBytes& from : parts[part].receives) {
-      if (from.peer == rank()) expected = from.bytes;
-      if (from.bytes == 0) continue;
-      segments.push_back({from.peer, false});
-      request.buffers.push_back(
-          {static_cast<char*>(parts[part].recv) + from.offset, from.bytes, false, true});
-      if (from.peer == rank() && kept > 0) own.back().second = segments.size() - 1;
-    }
-    if (kept != expected) throw Error(size_message(part, name, world_rank(), kept, world_rank(), expected));
-  }
-  for (const Segment& segment : segments) needed[segment.peer] = segment.peer != rank();
-  for (int32_t peer = 0; peer < world_size(); ++peer) {
-    if (needed[peer]) request.peers.push_back(link_->members[peer]);
-  }
-  const bool moves = !request.peers.empty();
+  for (size_t part = 0; part < parts.size(); ++part) check_own_bytes(parts[part], part, name);
+  const Segments segments = segments_of(parts, request.buffers);
+  std::set<int32_t> peers;
+  for (const Segment& segment : segments.with_peers) peers.insert(link_->members[segment.peer]);
+  request.peers.assign(peers.begin(), peers.end());
   request.issue = [&](const std::vector<NcclBuffer>& at) {
-    for (const auto& [from, to] : own)
+    for (const auto& [from, to] : segments.own)
       engine_.device().copy(at[to].pointer, at[from].pointer, at[to].bytes, link_->stream);
-    if (!moves) return NcclResult::kSuccess;
+    if (segments.with_peers.empty()) return NcclResult::kSuccess;
     NcclResult result = library().group_start();
-    for (size_t i = 0; i < segments.size() && !is_error(result); ++i) {
-      const auto& [peer, sends] = segments[i];
-      if (peer == rank()) continue;
-      result = sends
-                   ? library().send(at[i].pointer, at[i].bytes, peer, link_->communicator, link_->stream)
-                   : library().receive(at[i].pointer, at[i].bytes, peer, link_->communicator, link_->stream);
+    for (const auto& [index, peer, sends] : segments.with_peers) {
+      if (is_error(result)) break;
+      const NcclBuffer& buffer = at[index];
+      result =
+          sends ? library().send(buffer.pointer, buffer.bytes, peer, link_->communicator, link_->stream)
+                : library().receive(buffer.pointer, buffer.bytes, peer, link_->communicator, link_->stream);
     }
     const NcclResult end = library().group_end();
     return is_error(result) ? result : end;
   };
   request.parts = std::move(parts);
   return std::make_unique<NcclPending>(watch_, begin(link_, std::move(request)));
+}
+
+NcclFabric::Segments NcclFabric::segments_of(const std::vector<ExchangePart>& parts,
+                                             std::vector<NcclBuffer>& buffers) const {
+  Segments out;
+  for (const ExchangePart& part : parts) {
+    size_t own = 0;
+    for (const PeerBytes& to : part.sends) {
+      if (to.bytes == 0) continue;
+      if (to.peer == rank()) own = buffers.size();
+      if (to.peer != rank()) out.with_peers.push_back({buffers.size(), to.peer, true});
+      auto* send = static_cast<char*>(const_cast<void*>(part.send));
+      buffers.push_back({send + to.offset, to.bytes, true, false});
+    }
+    for (const PeerBytes& from : part.receives) {
+      if (from.bytes == 0) continue;
+      if (from.peer == rank()) out.own.emplace_back(own, buffers.size());
+      if (from.peer != rank()) out.with_peers.push_back({buffers.size(), from.peer, false});
+      buffers.push_back({static_cast<char*>(part.recv) + from.offset, from.bytes, false, true});
+    }
+  }
+  return out;
+}
+
+void NcclFabric::check_own_bytes(const ExchangePart& part, size_t index, const std::string& name) const {
+  const auto own = [&](const std::vector<PeerBytes>& list) {
+    int64_t bytes = 0;
+    for (const PeerBytes& at : list) bytes += at.peer == rank() ? at.bytes : 0;
+    return bytes;
+  };
+  const int64_t kept = own(part.sends), expected = own(part.receives);
+  if (kept != expected) throw Error(size_message(index, name, world_rank(), kept, world_rank(), expected));
 }
 
 const std::shared_ptr<NcclLink>& NcclFabric::pair_with(int32_t peer) {

@@ -14,6 +14,9 @@
 // since when. The other ranks end with that message within a second or two. What a rank computes with data
 // from a transfer that was ended means nothing: the next call throws.
 //
+// NCCL wants operations of different communicators that overlap to begin in the same order on all their
+// ranks.
+//
 // Differences to other fabrics: sums are made in NCCL's order (in rank order where ranks are threads that
 // share a device); NCCL can't see calls that don't match, which hang and are reported as such, unless
 // `check_calls` is on; Pending::end() doesn't know whose message came last; an exchange that is given up

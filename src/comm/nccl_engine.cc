@@ -6,8 +6,6 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "base/log.h"
-#include "base/message.h"
 #include "comm/report.h"
 
 namespace distca {
@@ -29,9 +27,14 @@ bool is_own(NcclResult result) {
 
 }  // namespace
 
-void NcclEngine::throw_failure(const std::string& name, const std::vector<int32_t>& peers) {
+void NcclEngine::wait_for_end() {
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, std::chrono::duration<double>(kAbortSeconds), [&] { return links_ended_; });
+}
+
+void NcclEngine::throw_failure(const std::string& name, const std::vector<int32_t>& peers) {
+  wait_for_end();
+  const std::lock_guard lock(mutex_);
   if (failure_->own) throw PeerError(failure_->message);
   throw PeerError(stopped_message(job_.rank, peers, name, failure_->message));
 }
@@ -134,7 +137,12 @@ bool NcclEngine::begin_call(NcclLink& link, NcclOperation& operation,
   if (result == NcclResult::kSuccess) return true;
   if (result == NcclResult::kInProgress) return false;
   const std::string error = error_text(link, result);
-  if (is_own(result)) throw Error(format("NCCL reports '{}' in {}", error, operation.name));
+  if (is_own(result)) {
+    const std::string message = format("NCCL reports '{}' in {}", error, operation.name);
+    abort(message);
+    wait_for_end();
+    throw Error(message);
+  }
   {
     const std::lock_guard lock(mutex_);
     operation.error = error;
@@ -210,8 +218,7 @@ void NcclEngine::fail(const std::string& message, bool own) {
   if (!set_failure(message, own)) return;
   try {
     if (store().add("failures", 1) == 1) store().set("failure", message);
-  } catch (const std::exception& error) {
-    log_warning("rank {} can't tell the other ranks of its failure: {}", job_.rank, message_of(error));
+  } catch (const std::exception&) {  // the others will wait in vain, and say so
   }
 }
 

@@ -76,7 +76,8 @@ class NcclEngine {
     bool own = false;  // this rank's words already
   };
 
-  /// Throws once nothing uses the rank's buffers any more, or NCCL can't be made to let go of them.
+  /// After a failure: returns once nothing uses the rank's buffers any more, or NCCL can't be made to let go.
+  void wait_for_end();
   void throw_failure(const std::string& name, const std::vector<int32_t>& peers);
   /// Returns false where there is a failure already.
   bool set_failure(const std::string& message, bool own);
@@ -91,7 +92,9 @@ class NcclEngine {
   void look_at_issued(NcclOperation& operation);
   void look_at_links();
   void report_late(NcclOperation& operation);
-  std::map<int32_t, RankPosition> ask(const NcclOperation& operation, bool to_the_end);
+  /// What the ranks say who answer in time. `to_the_end`: a failure may still come from one that has
+  /// answered.
+  std::map<int32_t, RankPosition> ask(bool to_the_end);
   RankPosition position();
   void answer();
 
@@ -104,7 +107,7 @@ class NcclEngine {
   std::vector<std::shared_ptr<NcclLink>> links_;
   std::string last_name_;
   double last_begun_ = 0;
-  std::string answered_;  // the last question; the watching thread alone uses it and the next
+  int64_t answered_ = 0;  // the last question; the watching thread alone uses it and the next
   double next_store_look_ = 0;
 };
 

@@ -193,6 +193,37 @@ TEST(NcclFabric, AnExchangeThatIsGivenUpIsOrderedBeforeWhatComesNext) {
   }
 }
 
+TEST(NcclFabric, BuffersAreFreeOnceARankLeavesWithAnExchangeUnderWay) {
+  for (const auto memory : {CpuDevice::Memory::kDevice, CpuDevice::Memory::kHost}) {
+    for (int32_t dropper : {0, 1, 2}) {
+      std::atomic<bool> dropped = false;
+      std::string message;
+      try {
+        run_nccl_thread_ranks(
+            3, {.timeout_s = 600}, std::make_shared<CpuDevice>(memory), [&](Fabric& fabric) {
+              std::vector<char> send(3), recv(3);  // freed by the one that throws, before the others come
+              while (fabric.rank() != dropper && !dropped) std::this_thread::yield();
+              try {
+                const auto pending =
+                    fabric.all_to_all(bytes_with_all(fabric, send.data(), recv.data()), "it");
+                if (fabric.rank() == dropper) throw Error("dropped");
+                pending->wait();
+                fabric.barrier("next");
+              } catch (...) {
+                send = recv = {};
+                send.shrink_to_fit();
+                dropped = true;
+                throw;
+              }
+            });
+      } catch (const Error& error) {
+        message = error.what();
+      }
+      EXPECT_EQ(message, "rank " + std::to_string(dropper) + ": dropped");
+    }
+  }
+}
+
 /// Remembers which streams a range of memory was stated for.
 class StatingDevice : public CpuDevice {
  public:
@@ -295,8 +326,8 @@ TEST(NcclFabric, RankThatThrowsEndsAllWithItsMessage) {
   std::vector<std::string> messages(4);
   const double begun = wall_seconds();
   const std::string first = error_of(4, {.timeout_s = 600}, [&](Fabric& fabric) {
-    const auto half = fabric.split(fabric.rank() / 2, "halves");
     try {
+      const auto half = fabric.split(fabric.rank() / 2, "halves");
       if (fabric.rank() == 3) throw std::runtime_error("no more memory");
       fabric.barrier("step 1");
     } catch (const std::exception& error) {
@@ -307,7 +338,7 @@ TEST(NcclFabric, RankThatThrowsEndsAllWithItsMessage) {
   EXPECT_LT(wall_seconds() - begun, 5);
   EXPECT_EQ(first, "rank 3: no more memory");
   for (int32_t rank : {0, 1, 2})
-    EXPECT_THAT(messages[rank], AllOf(HasSubstr("step 1"), HasSubstr("rank 3: no more memory")));
+    EXPECT_THAT(messages[rank], AllOf(HasSubstr(" stopped "), HasSubstr("rank 3: no more memory")));
   EXPECT_THROW(run_nccl_thread_ranks(2, {}, std::make_shared<CpuDevice>(CpuDevice::Memory::kHost),
                                      [](Fabric& fabric) {
                                        if (fabric.rank() == 1) throw InputError("heads 3 and 2 don't divide");
@@ -320,9 +351,9 @@ TEST(NcclFabric, AbortEndsAllRanks) {
   std::atomic<int> stopped = 0;
   const double begun = wall_seconds();
   error_of(4, {.timeout_s = 600}, [&](Fabric& fabric) {
-    const auto part = fabric.split(fabric.rank() / 2, "halves");
-    if (fabric.rank() == 3) return part->abort("the plan doesn't fit");
     try {
+      const auto part = fabric.split(fabric.rank() / 2, "halves");
+      if (fabric.rank() == 3) return part->abort("the plan doesn't fit");
       while (true) fabric.rank() < 2 ? part->barrier("tick") : fabric.barrier("step");
     } catch (const PeerError& error) {
       EXPECT_THAT(error.what(), HasSubstr("rank 3: the plan doesn't fit"));

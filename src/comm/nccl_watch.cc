@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <set>
 
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/message.h"
 #include "comm/nccl_engine.h"
 #include "comm/report.h"
@@ -44,11 +44,14 @@ void NcclEngine::look_at_operations() {
     for (const auto& operation : under_way_) (operation->queued ? queued : issued).push_back(operation);
   }
   for (const auto& operation : issued) look_at_issued(*operation);
+  std::set<const NcclLink*> stuck;  // what comes later on the same stream needn't be asked for
   for (const auto& operation : queued) {
+    if (stuck.contains(operation->link.get())) continue;
     const bool end_done = device().done(operation->end);
     const bool start_done = end_done || device().done(operation->start);
     const std::lock_guard lock(mutex_);
     update(*operation, start_done, end_done);
+    if (!end_done) stuck.insert(operation->link.get());
   }
 }
 
@@ -89,8 +92,9 @@ std::shared_ptr<NcclOperation> NcclEngine::next_late() {
   const double now = wall_seconds();
   const std::lock_guard lock(mutex_);
   for (const auto& operation : under_way_) {
-    if (operation->over || operation->peers.empty()) continue;
+    if (operation->over) continue;
     if (!operation->error.empty()) return operation;
+    if (operation->peers.empty()) continue;
     // What waits for its turn on a stream isn't late: what it waits for is. Nor is what waits for the rank
     // itself to look at it.
     const bool counts = operation->queued ? operation->started : !operation->matched;
@@ -107,7 +111,7 @@ void NcclEngine::report_late(NcclOperation& operation) {
     waited = wall_seconds() - operation.since;
     error = operation.error;
   }
-  const std::map<int32_t, RankPosition> answers = ask(operation, !error.empty());
+  const std::map<int32_t, RankPosition> answers = ask(!error.empty());
   if (const auto failure = store().get("failure", 0)) {
     set_failure(*failure, false);
     return;
@@ -123,9 +127,8 @@ void NcclEngine::report_late(NcclOperation& operation) {
   }
 }
 
-std::map<int32_t, RankPosition> NcclEngine::ask(const NcclOperation& operation, bool to_the_end) {
+std::map<int32_t, RankPosition> NcclEngine::ask(bool to_the_end) {
   const int64_t question = store().add("questions", 1);
-  store().set("question", std::to_string(question));
   std::map<int32_t, RankPosition> answers;
   const double last = wall_seconds() + job_.options.grace_s;
   for (bool complete = false; !complete || to_the_end;) {
@@ -137,8 +140,7 @@ std::map<int32_t, RankPosition> NcclEngine::ask(const NcclOperation& operation, 
       const size_t end = text->find(' ');
       if (std::stoll(text->substr(0, end)) >= question) answers[rank] = decode_position(text->substr(end));
     }
-    complete = std::all_of(operation.peers.begin(), operation.peers.end(),
-                           [&](int32_t peer) { return answers.contains(peer); });
+    complete = static_cast<int32_t>(answers.size()) == job_.world_size;
     if (wall_seconds() > last || (to_the_end && store().get("failure", 0))) break;
     if (!complete || to_the_end) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
@@ -146,10 +148,11 @@ std::map<int32_t, RankPosition> NcclEngine::ask(const NcclOperation& operation, 
 }
 
 void NcclEngine::answer() {
-  const auto question = store().get("question", 0);
-  if (!question || *question == answered_) return;
-  answered_ = *question;
-  store().set(format("position of rank {}", job_.rank), *question + " " + encode(position()));
+  // A counter, as of two ranks that ask at once the later must not be overwritten by the earlier.
+  const int64_t question = store().add("questions", 0);
+  if (question <= answered_) return;
+  answered_ = question;
+  store().set(format("position of rank {}", job_.rank), format("{} {}", question, encode(position())));
 }
 
 void NcclEngine::say_last() {
@@ -204,13 +207,7 @@ NcclWatch::~NcclWatch() {
   const bool ended = state_->changed.wait_for(lock, std::chrono::duration<double>(kEndSeconds),
                                               [&] { return state_->ended; });
   lock.unlock();
-  if (ended) {
-    thread_.join();
-  } else {
-    log_warning("rank {}: NCCL hasn't ended in {} what was aborted", engine_->job().rank,
-                seconds_text(kEndSeconds));
-    thread_.detach();
-  }
+  ended ? thread_.join() : thread_.detach();
 }
 
 }  // namespace distca
