@@ -89,15 +89,15 @@ class Measured {
   std::vector<double> rates_;
 };
 
-/// Tasks on a device that computes many things at once: so many together that it is full.
+/// Tasks on a device that computes many things at once: so many together that it is full. Its clock is its
+/// own, so that what Measured calls operations are seconds here.
 class MeasuredOnDevice {
  public:
   MeasuredOnDevice(at::Device device, const AttentionShape& shape) : device_(device), shape_(shape) {}
 
-  /// Seconds of a task of q rows and kv keys.
   double operations(int64_t q, int64_t kv, bool backward, int repeats) const {
-    constexpr int64_t kFullPairs = int64_t{1} << 26, kLeastPairs = int64_t{1} << 22;
-    const int64_t count = std::max<int64_t>(1, (device_.is_cuda() ? kFullPairs : kLeastPairs) / (q * kv));
+    constexpr int64_t kFullPairs = int64_t{1} << 26;
+    const int64_t count = std::max<int64_t>(1, kFullPairs / (q * kv));
     PackedTasks work(device_, shape_, count, q, kv);
     work.forward();
     const auto run = [&] { backward ? work.backward() : work.forward(); };
@@ -147,8 +147,8 @@ AttentionTimes empty_grid(const ProfileOptions& options) {
   return grid;
 }
 
-template <typename Measured>
-AttentionProfile profile_with(Measured measured, const AttentionShape& shape, const ProfileOptions& options,
+template <typename Meter>
+AttentionProfile profile_with(Meter measured, const AttentionShape& shape, const ProfileOptions& options,
                               const std::function<void(double)>& progress) {
   constexpr int64_t kPoints = 30;
   const AttentionTimes empty = empty_grid(options);

@@ -67,8 +67,8 @@ std::string describe_device(at::Device device) {
   if (!device.is_cuda()) return "";
   cudaDeviceProp properties{};
   int runtime = 0, nccl = 0;
-  DISTCA_CHECK(cudaGetDeviceProperties(&properties, device.index()) == cudaSuccess, "device {} doesn't answer",
-               device.str());
+  DISTCA_CHECK(cudaGetDeviceProperties(&properties, device.index()) == cudaSuccess,
+               "device {} doesn't answer", device.str());
   cudaRuntimeGetVersion(&runtime);
   ncclGetVersion(&nccl);
   return format("{}, {} GiB, CUDA {}, NCCL {}.{}.{}", properties.name, properties.totalGlobalMem >> 30,

@@ -1,5 +1,6 @@
-// Where tensors live and work is done: the CPU, or a CUDA device where PyTorch is a CUDA build. What is asked of a device itself, rather
-// than of tensors on it, stands here, so that nothing else need know which build this is.
+// Where tensors live and work is done: the CPU, or a CUDA device where PyTorch is a CUDA build. What is asked
+// of a device itself, rather than of tensors on it, stands here, so that nothing else need know which build
+// this is.
 #pragma once
 
 #include <c10/core/Device.h>

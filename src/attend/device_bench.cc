@@ -67,7 +67,9 @@ class DeviceBench {
     const std::string names[] = {
         format("attention/forward/{}/d{}/gqa{}", what, shape.head_dim, shape.heads / shape.kv_heads),
         format("attention/backward/{}/d{}/gqa{}", what, shape.head_dim, shape.heads / shape.kv_heads)};
-    const auto wanted = [&](const std::string& name) { return name.find(options_.only) != std::string::npos; };
+    const auto wanted = [&](const std::string& name) {
+      return name.find(options_.only) != std::string::npos;
+    };
     if (!wanted(names[0]) && !wanted(names[1])) return;
     PackedTasks work(device_, shape, count, q, kv);
     std::optional<PackedTasks> peer;
@@ -99,8 +101,8 @@ class DeviceBench {
   void tasks(const AttentionShape& shape, int64_t rows, int64_t keys) {
     const int64_t count = most_keys_ / keys;
     if (count == 0) return;
-    const double pairs = static_cast<double>(count * rows) *
-                         (static_cast<double>(keys) - static_cast<double>(rows - 1) / 2);
+    const double pairs =
+        static_cast<double>(count * rows) * (static_cast<double>(keys) - static_cast<double>(rows - 1) / 2);
     const auto document = static_cast<int64_t>(std::sqrt(2 * pairs)) / 128 * 128;
     measure(shape, format("tasks{}/q{}/kv{}", count, rows, keys), count, rows, keys,
             std::max<int64_t>(128, document));

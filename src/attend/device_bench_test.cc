@@ -26,10 +26,11 @@ TEST(DeviceBench, HoldsManyTasksAgainstAProductAndOneDocument) {
   const AttentionBench bench = bench_attention_on(
       at::kCPU, {.quick = true, .only = "tasks2/q128/kv4096"},
       [&](const BenchRow& row) { seen.push_back(row.name + " beside " + row.baseline); }, 8192);
-  EXPECT_THAT(seen, testing::ElementsAre("attention/forward/tasks2/q128/kv4096/d128/gqa4 beside at::mm",
-                                         "attention/forward/tasks2/q128/kv4096/d128/gqa4 beside one document",
-                                         "attention/backward/tasks2/q128/kv4096/d128/gqa4 beside at::mm",
-                                         "attention/backward/tasks2/q128/kv4096/d128/gqa4 beside one document"));
+  EXPECT_THAT(seen,
+              testing::ElementsAre("attention/forward/tasks2/q128/kv4096/d128/gqa4 beside at::mm",
+                                   "attention/forward/tasks2/q128/kv4096/d128/gqa4 beside one document",
+                                   "attention/backward/tasks2/q128/kv4096/d128/gqa4 beside at::mm",
+                                   "attention/backward/tasks2/q128/kv4096/d128/gqa4 beside one document"));
   for (const BenchRow& row : bench.rows) {
     EXPECT_GT(row.value, 0);
     EXPECT_GT(row.ratio, 0);
@@ -38,7 +39,8 @@ TEST(DeviceBench, HoldsManyTasksAgainstAProductAndOneDocument) {
 }
 
 TEST(DeviceBench, NoSuchShapeIsAnInputErrorThatNamesIt) {
-  EXPECT_THROW(bench_attention_on(at::kCPU, {.quick = true, .only = "doc7"}, [](const BenchRow&) {}, 8192),
+  EXPECT_THROW(bench_attention_on(
+                   at::kCPU, {.quick = true, .only = "doc7"}, [](const BenchRow&) {}, 8192),
                InputError);
 }
 

@@ -64,7 +64,7 @@ TEST(Nccl, OfTheHeadersIsTheOneThatIsLinked) {
   int version = 0;
   ASSERT_EQ(ncclGetVersion(&version), ncclSuccess);
   EXPECT_EQ(version, NCCL_VERSION_CODE);
-  EXPECT_STREQ(ncclGetErrorString(ncclInvalidUsage), "invalid usage");
+  EXPECT_THAT(ncclGetErrorString(ncclInvalidUsage), testing::StartsWith("invalid usage"));
 }
 #endif
 

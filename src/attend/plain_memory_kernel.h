@@ -1,5 +1,5 @@
-// What the kernels of kernel/ have in common as tensors see them: contiguous CPU tensors become plain memory, by
-// element type.
+// What the kernels of kernel/ have in common as tensors see them: contiguous CPU tensors become plain memory,
+// by element type.
 #pragma once
 
 #include "attend/attention_kernel.h"
