@@ -22,12 +22,9 @@ struct Registry {
 #ifndef DISTCA_MINIMAL
       {"cpu", at::kCPU, make_cpu_kernel},
 #endif
-      {"pytorch", at::kCPU, make_pytorch_kernel},
-      {"reference", at::kCPU, make_reference_kernel},
-      {"plain", at::kCPU, make_plain_kernel},
-      {"flash", at::kCUDA, make_flash_kernel},
-      {"plain", at::kCUDA, make_plain_kernel},
-      {"plain", at::kPrivateUse1, make_plain_kernel}};
+      {"pytorch", at::kCPU, make_pytorch_kernel}, {"reference", at::kCPU, make_reference_kernel},
+      {"plain", at::kCPU, make_plain_kernel},     {"flash", at::kCUDA, make_flash_kernel},
+      {"plain", at::kCUDA, make_plain_kernel},    {"plain", at::kPrivateUse1, make_plain_kernel}};
 };
 
 Registry& registry() {

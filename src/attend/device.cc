@@ -8,6 +8,7 @@
 
 #if DISTCA_CUDA
 #include <ATen/cuda/CUDAEvent.h>
+#include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -118,7 +119,11 @@ at::Device device_of(const std::string& name) {
   if (name == "cpu") return at::kCPU;
   DISTCA_CHECK_INPUT(name == "cuda", "device '{}' is none of cpu, cuda", name);
   check_cuda_device();
-  return {at::kCUDA, 0};
+#if DISTCA_CUDA
+  return {at::kCUDA, c10::cuda::current_device()};
+#else
+  return at::kCUDA;  // not reached
+#endif
 }
 
 void check_exchanges(const Fabric& fabric, at::Device device) {

@@ -13,8 +13,8 @@
 
 namespace distca {
 
-/// "cpu", or "cuda": the first device that this process sees. Throws InputError that says why there is none:
-/// PyTorch is a CPU build, or the driver's reason.
+/// "cpu", or "cuda": the device that is current in this process, which is the first unless a rank chose its
+/// own. Throws InputError that says why there is none: PyTorch is a CPU build, or the driver's reason.
 at::Device device_of(const std::string& name);
 
 /// For reports: "NVIDIA H200, 140 GiB, CUDA 13.0, NCCL 2.30.7"; "" for the CPU.

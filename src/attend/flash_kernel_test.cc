@@ -26,8 +26,9 @@ TEST(PytorchKernel, EqualsReferenceInBFloat16) {
 
 TEST(PytorchKernel, RefusesSlidingWindows) {
   at::Tensor none;
-  EXPECT_THROW(make_pytorch_kernel(1)->forward({1, 1, 8, 1.0, 4}, suite::kTasks, none, none, none, none, none),
-               InputError);
+  EXPECT_THROW(
+      make_pytorch_kernel(1)->forward({1, 1, 8, 1.0, 4}, suite::kTasks, none, none, none, none, none),
+      InputError);
 }
 
 TEST(FlashKernel, RefusesFloat32WithALineThatSaysWhatToDo) {
@@ -45,7 +46,8 @@ TEST(FlashKernel, EqualsReferenceOnAGpu) {
   if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
   at::manual_seed(1);
   const AttentionShape shape{4, 2, 20, 0.25};
-  const at::Tensor q = at::randn({suite::kRows, 4, 20}, at::kBFloat16), k = at::randn({suite::kKeys, 2, 20}, at::kBFloat16);
+  const at::Tensor q = at::randn({suite::kRows, 4, 20}, at::kBFloat16),
+                   k = at::randn({suite::kKeys, 2, 20}, at::kBFloat16);
   const at::Tensor v = at::randn({suite::kKeys, 2, 20}, at::kBFloat16),
                    dout = at::randn({suite::kRows, 4, 20}, at::kBFloat16);
   KernelBackward expected{q,
@@ -68,8 +70,9 @@ TEST(FlashKernel, EqualsReferenceOnAGpu) {
   for (auto member : {&KernelBackward::dq, &KernelBackward::dk, &KernelBackward::dv})
     actual.*member = (expected.*member).to(gpu);
   make_flash_kernel(1)->forward(shape, suite::kTasks, actual.q, actual.k, actual.v, actual.out, actual.lse);
-  EXPECT_LE(suite::largest_difference(actual.out.first.cpu().to(at::kFloat), expected.out.first.to(at::kFloat)),
-            0.03);
+  EXPECT_LE(
+      suite::largest_difference(actual.out.first.cpu().to(at::kFloat), expected.out.first.to(at::kFloat)),
+      0.03);
   EXPECT_LE(suite::largest_difference(actual.lse.first.cpu(), expected.lse.first), 1e-2);
   make_reference_kernel(1)->backward(shape, suite::kTasks, expected);
   make_flash_kernel(1)->backward(shape, suite::kTasks, actual);

@@ -69,9 +69,8 @@ class PlainKernel : public AttentionKernel {
         out_lse.fill_(kEmptyLse);
         continue;
       }
-      const at::Tensor s =
-          scores(shape, task, grouped(q.narrow(task.q_row, task.q_len), shape.kv_heads),
-                 grouped(k.narrow(task.kv_row, task.kv_len), shape.kv_heads));
+      const at::Tensor s = scores(shape, task, grouped(q.narrow(task.q_row, task.q_len), shape.kv_heads),
+                                  grouped(k.narrow(task.kv_row, task.kv_len), shape.kv_heads));
       const at::Tensor row_lse = at::logsumexp(s, 2, /*keepdim=*/true);
       const at::Tensor values = grouped(v.narrow(task.kv_row, task.kv_len), shape.kv_heads);
       out.copy_(ungrouped(at::matmul(probabilities(s, row_lse), values), task.q_len));
@@ -98,8 +97,7 @@ class PlainKernel : public AttentionKernel {
     const at::Tensor k = of_queries(t.k.narrow(task.kv_row, task.kv_len));
     const at::Tensor v = of_queries(t.v.narrow(task.kv_row, task.kv_len));
     const at::Tensor p = probabilities(scores(shape, task, q, k), per_row(t.lse));
-    const at::Tensor ds =
-        (at::matmul(dout, v.transpose(1, 2)) - per_row(t.delta)).mul_(p).mul_(shape.scale);
+    const at::Tensor ds = (at::matmul(dout, v.transpose(1, 2)) - per_row(t.delta)).mul_(p).mul_(shape.scale);
     const auto add = [](const at::Tensor& to, int64_t row, int64_t rows, const at::Tensor& x) {
       to.narrow(0, row, rows).add_(ungrouped(x, rows));
     };

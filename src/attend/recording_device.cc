@@ -149,8 +149,8 @@ class Memory {
 
 Memory& memory = *new Memory;  // tensors may outlive what is destroyed at the end
 
-/// Calls body(first byte, end) for the runs of bytes that a strided tensor's elements make up; where these are
-/// many, for one from the first to the last.
+/// Calls body(first byte, end) for the runs of bytes that a strided tensor's elements make up; where these
+/// are many, for one from the first to the last.
 template <typename Body>
 void for_each_run(const at::Tensor& x, const Body& body) {
   constexpr int64_t kMost = 256;
@@ -168,8 +168,8 @@ void for_each_run(const at::Tensor& x, const Body& body) {
   }
   if (runs > kMost) inner += last, runs = 1;
   const auto size = static_cast<uint64_t>(x.element_size());
-  const auto first = reinterpret_cast<uint64_t>(x.storage().data()) +
-                     static_cast<uint64_t>(x.storage_offset()) * size;
+  const auto first =
+      reinterpret_cast<uint64_t>(x.storage().data()) + static_cast<uint64_t>(x.storage_offset()) * size;
   for (int64_t run = 0; run < runs; ++run) {
     uint64_t at = first;
     for (int64_t i = static_cast<int64_t>(outer), rest = run; rest > 0; ++i) {
@@ -199,8 +199,8 @@ void log_host_wait(c10::DeviceIndex device, const std::string& what) {
 
 /// A tensor like `like` in `storage`.
 at::Tensor tensor_in(c10::Storage storage, const at::Tensor& like, c10::DispatchKey key) {
-  at::Tensor out = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key),
-                                                            like.dtype());
+  at::Tensor out =
+      at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), like.dtype());
   out.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
   return out;
 }
@@ -238,7 +238,8 @@ class Call {
     const c10::FunctionSchema& schema = op_.schema();
     const size_t arguments = schema.arguments().size(), returns = schema.returns().size();
     const size_t first = stack_.size() - arguments;
-    for (size_t i = 0; i < arguments; ++i) to_cpu(stack_[first + i], writes(schema.arguments()[i].alias_info()));
+    for (size_t i = 0; i < arguments; ++i)
+      to_cpu(stack_[first + i], writes(schema.arguments()[i].alias_info()));
     if (device_ < 0) device_ = current_device;
     const bool host_waits = schema.name() == "aten::_local_scalar_dense" || writes_host_;
     if (host_waits) log_host_wait(device_, schema.name());
@@ -377,7 +378,8 @@ struct Place {
     return {static_cast<c10::DeviceIndex>(number >> 32), static_cast<int32_t>(number & 0xffffffff)};
   }
   static Stream handle(c10::DeviceIndex device, c10::StreamId stream) {
-    return {reinterpret_cast<void*>((static_cast<uint64_t>(device) << 32 | static_cast<uint64_t>(stream)) + 1)};
+    return {
+        reinterpret_cast<void*>((static_cast<uint64_t>(device) << 32 | static_cast<uint64_t>(stream)) + 1)};
   }
 };
 
@@ -495,7 +497,8 @@ const Registration registration;
 }  // namespace
 
 at::Device recording_device(int32_t index) {
-  DISTCA_CHECK(0 <= index && index < kRecordingDevices, "recording device {} of {}", index, kRecordingDevices);
+  DISTCA_CHECK(0 <= index && index < kRecordingDevices, "recording device {} of {}", index,
+               kRecordingDevices);
   return {at::kPrivateUse1, static_cast<c10::DeviceIndex>(index)};
 }
 

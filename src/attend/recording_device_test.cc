@@ -63,7 +63,8 @@ TEST(RecordingDevice, LogsAccessesEventsAndHostWaits) {
   testing::record_to(device, nullptr);
   const std::vector<StreamEntry> entries = log.take();
   const auto count = [&](Kind kind) {
-    return std::count_if(entries.begin(), entries.end(), [&](const auto& entry) { return entry.kind == kind; });
+    return std::count_if(entries.begin(), entries.end(),
+                         [&](const auto& entry) { return entry.kind == kind; });
   };
   EXPECT_EQ(count(Kind::kRecord), 1);
   EXPECT_EQ(count(Kind::kWait), 1);

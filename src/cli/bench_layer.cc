@@ -11,8 +11,7 @@
 #include "cli/commands.h"
 #include "cli/documents_options.h"
 #include "cli/machine.h"
-#include "comm/mpi.h"
-#include "comm/threads.h"
+#include "cli/ranks.h"
 #include "plan/policy.h"
 #include "plan/report.h"
 #include "plan/traffic.h"
@@ -200,12 +199,15 @@ int run(Options& options) {
   DISTCA_CHECK_INPUT(options.timeout > 0 && options.timeout <= 1e6,
                      "--timeout {} is not above 0 and at most 1e6 seconds", options.timeout);
   const FabricOptions fabric{options.timeout};
-  if (launched_by_mpi()) {
+  const at::DeviceType device = options.device == "cuda" ? at::kCUDA : at::kCPU;
+  if (launched_as_rank(device)) {
     // Within the job, so that an error which all ranks find is printed once.
-    return run_mpi_rank(fabric, [&](Fabric& world) { run_rank(world, options, prepare_run(options)); });
+    return run_launched_rank(device, fabric,
+                             [&](Fabric& world) { run_rank(world, options, prepare_run(options)); });
   }
   const Prepared prepared = prepare_run(options);
-  run_thread_ranks(prepared.plan.servers, fabric, [&](Fabric& world) { run_rank(world, options, prepared); });
+  run_ranks_as_threads(prepared.plan.servers, options.bench.device, fabric, {},
+                       [&](Fabric& world) { run_rank(world, options, prepared); });
   return 0;
 }
 

@@ -17,8 +17,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "cli/commands.h"
-#include "comm/mpi.h"
-#include "comm/threads.h"
+#include "cli/ranks.h"
 #include "train/config.h"
 #include "train/outputs.h"
 #include "train/recorded_step.h"
@@ -118,14 +117,13 @@ void write_summary(const RunSummary& summary, const std::string& path) {
   std::fputs(summary.json().c_str(), stdout);
 }
 
-void run_as_mpi_rank(const TrainOptions& options) {
+void run_as_launched_rank(const TrainOptions& options, at::DeviceType device) {
   // Whatever is wrong is said once: by the job, with all ranks stopped.
   bool stopped = false;
   const auto body = [&](Fabric& fabric) {
     const Config config = read_config(options.config, options.settings);
     DISTCA_CHECK_INPUT(options.ranks == 0 || options.ranks == fabric.world_size(),
-                       "--ranks {} contradicts the {} ranks of the MPI job", options.ranks,
-                       fabric.world_size());
+                       "--ranks {} contradicts the {} ranks of the job", options.ranks, fabric.world_size());
     check_links_not_given(config);
     set_compute_threads(config, mpi_ranks_here());
     if (fabric.rank() == 0) check_outputs(options);
@@ -142,7 +140,7 @@ void run_as_mpi_rank(const TrainOptions& options) {
   } catch (const InputError&) {
     // The body meets it again, and the job reports it.
   }
-  const int code = run_mpi_rank(fabric, body);
+  const int code = run_launched_rank(device, fabric, body);
   if (code != 0 || stopped) std::exit(code != 0 ? code : kStopped);
 }
 
@@ -160,6 +158,25 @@ void say_whether_replayed(const Replay& replay, const RunSummary& summary) {
                : "the plans are others than in the recorded step: what they depend on was changed");
 }
 
+/// PyTorch has one autograd thread for a device, in which one rank's backward would wait for the other's.
+void check_shared_device(const RunInputs& inputs) {
+  DISTCA_CHECK_INPUT(inputs.device.is_cpu() || inputs.config.parallel.tp == 1,
+                     "parallel.tp = {}: ranks that are threads share one device, and tensor-parallel ranks "
+                     "can't; start them with torchrun, mpirun or srun, a GPU each",
+                     inputs.config.parallel.tp);
+}
+
+/// What the configuration says, as far as it can be read; what is wrong with it is said later.
+at::DeviceType device_type(const TrainOptions& options) {
+  if (options.config.empty()) return at::kCPU;
+  try {
+    const Config config = read_config(options.config, options.settings);
+    return config.train.device == "cuda" ? at::kCUDA : at::kCPU;
+  } catch (const InputError&) {
+    return at::kCPU;
+  }
+}
+
 void run_as_thread_ranks(const TrainOptions& options) {
   const TraceOptions trace = trace_options(options);
   Replay run = read_run(options);
@@ -173,7 +190,8 @@ void run_as_thread_ranks(const TrainOptions& options) {
   if (!run.inputs.device.is_cpu()) show_spans_to_profilers();
   FabricOptions fabric = fabric_options(config);
   let_servers_be_lost(config, ranks, fabric);
-  run_thread_ranks(ranks, fabric, config.link.speeds, [&](Fabric& fabric) {
+  check_shared_device(run.inputs);
+  run_ranks_as_threads(ranks, run.inputs.device, fabric, config.link.speeds, [&](Fabric& fabric) {
     const RunSummary of_rank = run_training(fabric, run.inputs);
     if (fabric.rank() == 0) summary = of_rank;
   });
@@ -191,9 +209,10 @@ void train(const TrainOptions& options) {
                      "train needs --config FILE.toml, or --replay FILE, and not both");
   DISTCA_CHECK_INPUT(options.replay_step < 0 || !options.replay.empty(), "--replay-step needs --replay FILE");
   catch_stop_signal();
-  if (!launched_by_mpi()) return run_as_thread_ranks(options);
-  DISTCA_CHECK_INPUT(options.replay.empty(), "--replay runs on ranks that are threads, not under MPI");
-  run_as_mpi_rank(options);
+  const at::DeviceType device = device_type(options);
+  if (!launched_as_rank(device)) return run_as_thread_ranks(options);
+  DISTCA_CHECK_INPUT(options.replay.empty(), "--replay runs on ranks that are threads, not under a launcher");
+  run_as_launched_rank(options, device);
 }
 
 }  // namespace
@@ -203,9 +222,10 @@ void add_train_command(CLI::App& program) {
   CLI::App* command = program.add_subcommand("train", "train a Llama model on a dataset");
   command->add_option("--config", options->config, "TOML file; docs/configuration.md lists the keys");
   command
-      ->add_option(
-          "--ranks", options->ranks,
-          "ranks, as threads of this process (default 1); under mpirun the job's processes are the ranks")
+      ->add_option("--ranks", options->ranks,
+                   "ranks, as threads of this process (default 1); under mpirun, srun or torchrun the job's "
+                   "processes are "
+                   "the ranks")
       ->check(CLI::Range(1, 4096));
   command->add_option("--set", options->settings, "section.key=value, over what the file says")
       ->allow_extra_args(false);

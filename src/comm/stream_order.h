@@ -5,8 +5,8 @@
 // Streams are numbered from 0. A stream runs its own entries in order; an event that was recorded on one and
 // waited for on another orders all before the first with all after the second; nothing else orders anything.
 // Two accesses to the same byte, one of them a write, must be ordered. Memory that is given back is
-// written by the stream that it belongs to, whose next allocation it may become: what others did there must be
-// over by then, and what others do in the next allocation must be ordered with it too.
+// written by the stream that it belongs to, whose next allocation it may become: what others did there must
+// be over by then, and what others do in the next allocation must be ordered with it too.
 #pragma once
 
 #include <cstdint>

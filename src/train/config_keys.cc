@@ -136,7 +136,8 @@ void add_attention(Table& table, Config& c) {
            "byte (`signal`: timing only)")
       .choices({"pingpong", "single", "signal"})
       .key("kernel", &c.attention.kernel,
-           "core attention kernel: `auto` (the fastest there is), `cpu`, `reference`")
+           "core attention kernel: `auto` (the fastest there is), `cpu`, `pytorch`, `reference` or `plain`; "
+           "on a CUDA device `flash` or `plain`")
       .key("profile", &c.attention.profile,
            "measured costs to plan by, a file of `distca profile`; empty: padded pairs")
       .key("graphs", &c.attention.graphs, "CUDA graphs")

@@ -75,7 +75,6 @@ void make_runnable_without_memory() {
   });
 }
 
-
 void note(const PreparedStep& step, PeakMemory& memory) {
   memory.worst_finish = std::max(memory.worst_finish, step.load_max_over_mean);
   memory.beyond_row_limit += step.beyond_row_limit;

@@ -43,8 +43,8 @@ struct PrepareOptions {
   RankPlace place;
   LlamaConfig model;
   at::ScalarType dtype = at::kFloat;
-  int64_t nano_batches = 1;  // of a micro-batch
-  int64_t steps = 0;         // the last step + 1: nothing beyond it is prepared
+  int64_t nano_batches = 1;      // of a micro-batch
+  int64_t steps = 0;             // the last step + 1: nothing beyond it is prepared
   at::Device device = at::kCPU;  // where steps will run: for a CUDA device they are made in pinned memory
 };
 

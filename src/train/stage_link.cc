@@ -26,7 +26,7 @@ struct UnderWay {
 class LinkBase : public StageLink {
  public:
   LinkBase(Fabric& fabric, const RankGrid& grid, const StageTraffic& traffic)
-      : clock_(fabric), traffic_(traffic), rank_(fabric.rank()), dp_(grid.dp), ranks_(grid.model_ranks()) {}
+      : fabric_(fabric), traffic_(traffic), rank_(fabric.rank()), dp_(grid.dp), ranks_(grid.model_ranks()) {}
 
  protected:
   at::Tensor new_tensor(int64_t rows) const {
@@ -40,9 +40,9 @@ class LinkBase : public StageLink {
   }
   /// A stage that waits for its neighbour has nothing to do.
   void wait(UnderWay& under_way) {
-    const double begin = clock_.now();
+    const double begin = fabric_.now();
     under_way.pending->wait();
-    const double end = clock_.now();
+    const double end = fabric_.now();
     wait_s += end - begin;
     if (spans != nullptr) {
       spans->add({WorkKind::kBubble, under_way.span.name, spans->place, begin, end, -1,
@@ -52,7 +52,7 @@ class LinkBase : public StageLink {
   }
   void begin_span(UnderWay& under_way, bool forward, int64_t bytes) {
     const char* name = forward ? "activations" : "gradients of activations";
-    under_way.span = {WorkKind::kCommunication, name, {}, clock_.now()};
+    under_way.span = {WorkKind::kCommunication, name, {}, fabric_.now()};
     under_way.span.bytes = bytes;
     if (spans != nullptr) under_way.span.place = spans->place;
   }
@@ -73,7 +73,7 @@ class LinkBase : public StageLink {
     }
   }
 
-  Fabric& clock_;
+  Fabric& fabric_;
   StageTraffic traffic_;
   int32_t rank_, dp_, ranks_;
 };
@@ -85,7 +85,7 @@ int64_t bytes_of(const at::Tensor& x) {
 class LinkInStep : public LinkBase {
  public:
   LinkInStep(Fabric& fabric, const RankGrid& grid, const StageTraffic& traffic)
-      : LinkBase(fabric, grid, traffic), fabric_(fabric) {}
+      : LinkBase(fabric, grid, traffic) {}
 
   void give(bool forward, const at::Tensor& x, int64_t expected) override {
     UnderWay under_way;
@@ -123,7 +123,6 @@ class LinkInStep : public LinkBase {
   }
 
  private:
-  Fabric& fabric_;
   std::deque<UnderWay> arriving_[2], leaving_;
 };
 

@@ -15,8 +15,8 @@
 namespace distca {
 namespace {
 
-/// Scalars as numbers, 0 for those that are undefined or have no memory. The host waits for a device here, and
-/// nowhere before in a step.
+/// Scalars as numbers, 0 for those that are undefined or have no memory. The host waits for a device here,
+/// and nowhere before in a step.
 std::vector<double> numbers(const std::vector<at::Tensor>& scalars) {
   std::vector<double> out(scalars.size(), 0);
   std::vector<at::Tensor> defined;
@@ -209,15 +209,17 @@ void TickRunner::forward(const PreparedTick& tick, const std::vector<int64_t>& t
   }
 }
 
+Qkv TickRunner::no_rows() const {
+  const auto options = at::TensorOptions().dtype(options_.dtype).device(runtime_.device);
+  const AttentionShape& shape = options_.shape;
+  const at::Tensor none = at::empty({0, shape.kv_heads, shape.head_dim}, options);
+  return {at::empty({0, shape.heads, shape.head_dim}, options), none, none};
+}
+
 void TickRunner::dispatch(Flight& flight, int64_t slot, Qkv qkv) {
   const SlotTables* tables = flight.tables(slot);
   if (tables == nullptr) return;
-  if (!flight.runs(slot)) {
-    const auto options = at::TensorOptions().dtype(options_.dtype).device(runtime_.device);
-    const AttentionShape& shape = options_.shape;
-    qkv.q = at::empty({0, shape.heads, shape.head_dim}, options);
-    qkv.k = qkv.v = at::empty({0, shape.kv_heads, shape.head_dim}, options);
-  }
+  if (!flight.runs(slot)) qkv = no_rows();
   flight.call =
       std::make_unique<AttentionCall>(runtime_, BatchTables{tables->tables, nullptr}, options_.shape,
                                       name_of(flight, slot), /*differentiable=*/true);
@@ -311,13 +313,11 @@ AttentionKept TickRunner::take_kept(const Flight& flight, int64_t slot) {
     kept = std::move(at->second);
     at_home_.erase(at);
   } else {
-    const AttentionShape& shape = options_.shape;
-    const auto options = at::TensorOptions().dtype(options_.dtype).device(runtime_.device);
+    const Qkv none = no_rows();
     kept.dtype = options_.dtype;
-    kept.o = at::empty({0, shape.heads, shape.head_dim}, options);
-    kept.lse = at::empty({0, shape.heads}, options.dtype(accumulator_type(options_.dtype)));
-    kept.home_q = kept.o;
-    kept.home_k = kept.home_v = at::empty({0, shape.kv_heads, shape.head_dim}, options);
+    kept.home_q = kept.o = none.q;
+    kept.home_k = none.k, kept.home_v = none.v;
+    kept.lse = at::empty({0, options_.shape.heads}, none.q.options().dtype(accumulator_type(options_.dtype)));
   }
   if (runtime_.options.memory == AttentionMemory::kResend) return kept;
   // What arrived, stage after stage, then the copies.

@@ -71,6 +71,8 @@ class TickRunner {
   int64_t own_rows(const Flight& flight) const;
   std::string name_of(const Flight& flight, int64_t slot) const;
 
+  /// What a rank that isn't home to a flight's rows gives.
+  Qkv no_rows() const;
   void dispatch(Flight& flight, int64_t slot, Qkv qkv);
   void attend(Flight& flight);
   at::Tensor collect(Flight& flight, int64_t slot);

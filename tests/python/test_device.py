@@ -44,6 +44,13 @@ def test_the_trainers_key_is_the_same_and_is_named(run_program, config):
     assert done.returncode == 2 and done.stderr.startswith("distca: --set train.device=cuda: ")
 
 
+def test_torchrun_is_for_ranks_with_devices(run_program, config, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    done = run_program("distca", "train", "--config", config, check=False)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1 and "torchrun" in done.stderr and "--device cuda" in done.stderr
+
+
 def test_the_cpu_is_a_device_too(run_program):
     done = run_program("distca", "bench", "layer", "--device", "cpu", "--distribution", "prolong", "--chunks", 2,
                        "--tokens-per-chunk", 1024, "--heads", 2, "--head-dim", 16, "--repeats", 1)
