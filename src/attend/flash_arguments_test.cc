@@ -80,7 +80,7 @@ void expect_equals_reference(const std::vector<KernelTask>& tasks, int64_t windo
 }
 
 TEST(FlashArguments, OfRandomTasksComputeTheReference) {
-  for (uint64_t seed = 1; seed <= 300; ++seed) {
+  for (uint64_t seed = 1; seed <= 1000; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
     const auto pick = [&](int64_t low, int64_t high) {

@@ -11,8 +11,8 @@
 
 namespace distca {
 
-/// Whether a launcher started this process as one rank of a job: mpirun or srun, or with devices torchrun too.
-/// Throws InputError for torchrun without them.
+/// Whether a launcher started this process as one rank of a job: mpirun or srun, or with devices torchrun
+/// too. Throws InputError for torchrun without them.
 bool launched_as_rank(at::DeviceType device);
 
 /// As that rank. Returns the process's exit code.
