@@ -45,6 +45,7 @@ struct Options {
   int64_t tp = 1, pp = 1, servers = 0;
   double link = 1;  // time of a chunk's K/V over the time of its CI layer; 0: links cost nothing
   double bandwidth = 0;
+  double tolerance = 0.02;
   bool wall = false;
   std::string profile, json, write_model;
   bool predict = false;
@@ -88,7 +89,7 @@ RunInputs inputs_of(const Options& options, const std::string& name, int32_t ran
   config.train.steps = options.steps;
   config.data.split_documents = true;
   config.data.context = options.rows;
-  config.attention.tolerance = 0.02;
+  config.attention.tolerance = options.tolerance;
   config.parallel.tp = options.tp, config.parallel.pp = options.pp, config.parallel.servers = options.servers;
   config.link.latency = link.latency, config.link.bandwidth = link.bandwidth;
   // "cad", "none", "cp4", "wlb2", each with "+single" or "+signal", "+free", "+resend", "+1f1b", "+profile",
@@ -324,6 +325,7 @@ int main(int argc, char** argv) {
   app.add_option("--servers", options.servers);
   app.add_option("--link", options.link, "a chunk's K/V transfer over its CI layer; 0: free links");
   app.add_option("--bandwidth", options.bandwidth, "bytes/s instead");
+  app.add_option("--tolerance", options.tolerance, "of planned loads")->capture_default_str();
   app.add_flag("--wall", options.wall, "wall clock instead of the virtual one");
   app.add_option("--profile", options.profile, "of `distca profile`: cases with +profile plan by it");
   app.add_option("--speeds", options.speeds, "of ranks' clocks")->delimiter(',');
