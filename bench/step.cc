@@ -26,6 +26,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/median.h"
 #include "comm/threads.h"
 #include "plan/layout.h"
 #include "sim/machine_profile.h"
@@ -174,11 +175,6 @@ std::vector<double> predicted_seconds(const Options& options, const RunInputs& i
     if (i > 0) seconds.push_back(step_s);
   }
   return seconds;
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 Result run(const Options& options, const std::string& name, int32_t ranks, const LinkOptions& link) {

@@ -8,17 +8,13 @@
 #include "attend/baselines.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/thread_pool.h"
 #include "kernel/cpu.h"
 #include "kernel/peak.h"
 
 namespace distca {
 namespace {
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 /// Tasks with their tensors: standard normal inputs, and O, LSE and δ from one forward run.
 class Work {

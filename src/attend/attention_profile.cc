@@ -7,6 +7,7 @@
 #include "attend/device.h"
 #include "attend/packed_tasks.h"
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/thread_pool.h"
 #include "comm/threads.h"
 #include "kernel/cpu.h"
@@ -14,11 +15,6 @@
 
 namespace distca {
 namespace {
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 /// One task and its tensors, of one key/value head: heads are computed one after the other, so that the time
 /// of all is a multiple.

@@ -115,9 +115,14 @@ void show_spans_to_profilers() {}
 
 DeviceTimer::~DeviceTimer() = default;
 
-at::Device device_of(const std::string& name) {
+at::DeviceType device_type_of(const std::string& name) {
   if (name == "cpu") return at::kCPU;
   DISTCA_CHECK_INPUT(name == "cuda", "device '{}' is none of cpu, cuda", name);
+  return at::kCUDA;
+}
+
+at::Device device_of(const std::string& name) {
+  if (device_type_of(name) == at::kCPU) return at::kCPU;
   check_cuda_device();
 #if DISTCA_CUDA
   return {at::kCUDA, c10::cuda::current_device()};

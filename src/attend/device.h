@@ -17,6 +17,9 @@ namespace distca {
 /// own. Throws InputError that says why there is none: PyTorch is a CPU build, or the driver's reason.
 at::Device device_of(const std::string& name);
 
+/// The kind of device behind that name, whether or not there is one. Throws InputError for another name.
+at::DeviceType device_type_of(const std::string& name);
+
 /// For reports: "NVIDIA H200, 140 GiB, CUDA 13.0, NCCL 2.30.7"; "" for the CPU.
 std::string describe_device(at::Device device);
 

@@ -10,14 +10,10 @@
 
 #include "attend/device.h"
 #include "base/check.h"
+#include "base/median.h"
 
 namespace distca {
 namespace {
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 class DeviceBench {
  public:

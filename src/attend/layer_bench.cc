@@ -11,6 +11,7 @@
 #include "attend/device.h"
 #include "attend/testing.h"
 #include "base/check.h"
+#include "base/median.h"
 
 namespace distca {
 namespace {
@@ -21,11 +22,6 @@ at::ScalarType scalar_type(const std::string& dtype) {
   const auto found = types.find(dtype);
   DISTCA_CHECK_INPUT(found != types.end(), "dtype '{}' is none of float32, float64, bfloat16", dtype);
   return found->second;
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 constexpr const char* kSteps[] = {"forward/dispatch",  "forward/attend",  "forward/collect",

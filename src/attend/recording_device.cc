@@ -9,37 +9,19 @@
 #include <torch/library.h>
 
 #include <algorithm>
-#include <array>
-#include <atomic>
-#include <cstdlib>
-#include <cstring>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 #include <utility>
 
+#include "attend/recording_state.h"
 #include "base/check.h"
-#include "comm/reduce.h"
 
 namespace distca::testing {
 namespace {
 
 using Kind = StreamEntry::Kind;
 
-struct DeviceState {
-  std::atomic<StreamLog*> log{nullptr};
-  std::atomic<int64_t> streams{1};  // the first is the default one
-};
-
-std::array<DeviceState, kRecordingDevices> devices;
-std::atomic<int64_t> events{0};
 thread_local c10::DeviceIndex current_device = 0;
-thread_local std::array<c10::StreamId, kRecordingDevices> current_streams{};
-
-void add_to_log(c10::DeviceIndex device, StreamEntry entry) {
-  if (StreamLog* log = devices[static_cast<size_t>(device)].log) log->add(std::move(entry));
-}
 
 void log_stream(const c10::Stream& stream, Kind kind, int64_t event, const char* what) {
   add_to_log(stream.device_index(), {kind, static_cast<int32_t>(stream.id()), 0, 0, event, what});
@@ -70,7 +52,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return c10::Stream(c10::Stream::UNSAFE, device, 0);
   }
   c10::Stream getNewStream(c10::Device device, int) const override {
-    return c10::Stream(c10::Stream::UNSAFE, device, devices[static_cast<size_t>(device.index())].streams++);
+    return c10::Stream(c10::Stream::UNSAFE, device,
+                       recording_state().devices[static_cast<size_t>(device.index())].streams++);
   }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
     return getNewStream(device, 0);
@@ -86,7 +69,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex,
               const c10::EventFlag) const override {
     if (*event == nullptr) *event = new TorchEvent;
-    const int64_t number = events++;
+    const int64_t number = recording_state().events++;
     static_cast<TorchEvent*>(*event)->number = number;
     log_stream(stream, Kind::kRecord, number, "record");
   }
@@ -123,31 +106,6 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     return device < 0 ? current_device : exchangeDevice(device);
   }
 };
-
-/// Which memory is the devices'.
-class Memory {
- public:
-  void add(const void* data, size_t bytes) {
-    const std::lock_guard lock(mutex_);
-    ranges_[static_cast<const char*>(data)] = bytes;
-  }
-  void remove(const void* data) {
-    const std::lock_guard lock(mutex_);
-    ranges_.erase(static_cast<const char*>(data));
-  }
-  bool holds(const void* pointer) {
-    const auto* at = static_cast<const char*>(pointer);
-    const std::lock_guard lock(mutex_);
-    const auto next = ranges_.upper_bound(at);
-    return next != ranges_.begin() && at < std::prev(next)->first + std::prev(next)->second;
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<const char*, size_t> ranges_;  // bytes from each address
-};
-
-Memory& memory = *new Memory;  // tensors may outlive what is destroyed at the end
 
 /// Calls body(first byte, end) for the runs of bytes that a strided tensor's elements make up; where these
 /// are many, for one from the first to the last.
@@ -220,10 +178,10 @@ at::Tensor taken_over(const at::Tensor& on_cpu, c10::DeviceIndex device) {
     const auto begin = reinterpret_cast<uint64_t>(storage.data());
     add_to_log(owner->device,
                {Kind::kRelease, owner->stream, begin, begin + storage.nbytes(), -1, "an allocation"});
-    memory.remove(storage.data());
+    recording_state().memory.remove(storage.data());
   };
   c10::DataPtr owned(data, new Owner{on_cpu, device, stream}, release, {at::kPrivateUse1, device});
-  memory.add(data, on_cpu.storage().nbytes());
+  recording_state().memory.add(data, on_cpu.storage().nbytes());
   return tensor_in({c10::Storage::use_byte_size_t(), on_cpu.storage().nbytes(), std::move(owned), nullptr,
                     /*resizable=*/false},
                    on_cpu, c10::DispatchKey::PrivateUse1);
@@ -368,114 +326,6 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   Call(op, *stack).run();
 }
 
-/// The device and stream behind a handle of comm/, which is never null.
-struct Place {
-  c10::DeviceIndex device;
-  int32_t stream;
-
-  static Place of(Stream stream) {
-    const auto number = reinterpret_cast<uint64_t>(stream.handle) - 1;
-    return {static_cast<c10::DeviceIndex>(number >> 32), static_cast<int32_t>(number & 0xffffffff)};
-  }
-  static Stream handle(c10::DeviceIndex device, c10::StreamId stream) {
-    return {
-        reinterpret_cast<void*>((static_cast<uint64_t>(device) << 32 | static_cast<uint64_t>(stream)) + 1)};
-  }
-};
-
-class RecordingDevice : public Device {
- public:
-  explicit RecordingDevice(c10::DeviceIndex index) : index_(index) {}
-
-  Stream current_stream() override {
-    return Place::handle(index_, current_streams[static_cast<size_t>(index_)]);
-  }
-  void set_current_stream(Stream stream) override {
-    current_streams[static_cast<size_t>(index_)] = Place::of(stream).stream;
-  }
-  Stream make_stream(const std::string&) override {
-    return Place::handle(index_, devices[static_cast<size_t>(index_)].streams++);
-  }
-
-  Event record(Stream stream) override {
-    const int64_t number = events++;
-    add(stream, {Kind::kRecord, 0, 0, 0, number, "record"});
-    return {std::make_shared<int64_t>(number)};
-  }
-  void wait(Stream stream, const Event& event) override {
-    add(stream, {Kind::kWait, 0, 0, 0, *static_cast<const int64_t*>(event.handle.get()), "wait"});
-  }
-  bool done(const Event&) override { return true; }
-
-  // What a copy between two ranks' devices reads and writes, both have told.
-  void copy(void* to, const void* from, int64_t bytes, Stream stream) override {
-    const bool here = !memory.holds(to) || !memory.holds(from);
-    if (here && memory.holds(from)) reads(stream, from, bytes);
-    if (here && memory.holds(to)) writes(stream, to, bytes);
-    if (bytes > 0 && to != from) std::memmove(to, from, static_cast<size_t>(bytes));
-  }
-  void combine(void* sum, const void* x, int64_t count, DType dtype, ReduceOp op, Stream) override {
-    const std::array<const void*, 2> sources = {sum, x};
-    reduce_in_rank_order(sources, sum, count, dtype, op);
-  }
-
-  bool holds(const void* pointer) override { return memory.holds(pointer); }
-  // A stream's memory is its own: what it gives back it alone gets again.
-  void* allocate(int64_t bytes, Stream stream) override {
-    const std::lock_guard lock(mutex_);
-    auto& free = free_[{stream.handle, bytes}];
-    void* data = nullptr;
-    if (!free.empty()) {
-      data = free.back();
-      free.pop_back();
-    } else {
-      owned_.push_back(std::make_unique<char[]>(static_cast<size_t>(bytes + 1)));
-      data = owned_.back().get();
-      memory.add(data, static_cast<size_t>(bytes + 1));
-    }
-    allocated_[data] = {stream, bytes};
-    return data;
-  }
-  void release(void* pointer) override {
-    const std::lock_guard lock(mutex_);
-    const auto [stream, bytes] = allocated_.extract(pointer).mapped();
-    log(stream, Kind::kRelease, pointer, bytes, kScratch);
-    free_[{stream.handle, bytes}].push_back(pointer);
-  }
-  void* allocate_host(int64_t bytes) override { return std::malloc(static_cast<size_t>(bytes + 1)); }
-  void release_host(void* pointer) override { std::free(pointer); }
-
-  void reads(Stream stream, const void* pointer, int64_t bytes) override {
-    access(stream, Kind::kRead, pointer, bytes);
-  }
-  void writes(Stream stream, const void* pointer, int64_t bytes) override {
-    access(stream, Kind::kWrite, pointer, bytes);
-  }
-
- private:
-  static void add(Stream stream, StreamEntry entry) {
-    const Place place = Place::of(stream);
-    entry.stream = place.stream;
-    add_to_log(place.device, std::move(entry));
-  }
-  static void log(Stream stream, Kind kind, const void* pointer, int64_t bytes, const char* what) {
-    const auto begin = reinterpret_cast<uint64_t>(pointer);
-    add(stream, {kind, 0, begin, begin + static_cast<uint64_t>(bytes), -1, what});
-  }
-  void access(Stream stream, Kind kind, const void* pointer, int64_t bytes) {
-    const std::lock_guard lock(mutex_);
-    const bool scratch = allocated_.count(const_cast<void*>(pointer)) > 0;
-    log(stream, kind, pointer, bytes, scratch ? kScratch : kTransfer);
-  }
-
-  static constexpr const char* kScratch = "the scratch of a transfer";
-  const c10::DeviceIndex index_;
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<char[]>> owned_;
-  std::map<void*, std::pair<Stream, int64_t>> allocated_;
-  std::map<std::pair<void*, int64_t>, std::vector<void*>> free_;  // by stream and bytes
-};
-
 /// PyTorch is told before main(): its autograd engine counts devices once, when it first runs.
 struct Registration {
   Registration() {
@@ -500,14 +350,6 @@ at::Device recording_device(int32_t index) {
   DISTCA_CHECK(0 <= index && index < kRecordingDevices, "recording device {} of {}", index,
                kRecordingDevices);
   return {at::kPrivateUse1, static_cast<c10::DeviceIndex>(index)};
-}
-
-void record_to(at::Device device, StreamLog* log) {
-  devices[static_cast<size_t>(device.index())].log = log;
-}
-
-std::shared_ptr<Device> device_for_fabrics(at::Device device) {
-  return std::make_shared<RecordingDevice>(device.index());
 }
 
 }  // namespace distca::testing

@@ -199,7 +199,7 @@ int run(Options& options) {
   DISTCA_CHECK_INPUT(options.timeout > 0 && options.timeout <= 1e6,
                      "--timeout {} is not above 0 and at most 1e6 seconds", options.timeout);
   const FabricOptions fabric{options.timeout};
-  const at::DeviceType device = options.device == "cuda" ? at::kCUDA : at::kCPU;
+  const at::DeviceType device = device_type_of(options.device);
   if (launched_as_rank(device)) {
     // Within the job, so that an error which all ranks find is printed once.
     return run_launched_rank(device, fabric,

@@ -117,7 +117,23 @@ void write_summary(const RunSummary& summary, const std::string& path) {
   std::fputs(summary.json().c_str(), stdout);
 }
 
-void run_as_launched_rank(const TrainOptions& options, at::DeviceType device) {
+/// What a rank needs before it is one. What is wrong with the configuration is said later, by the job.
+struct LaunchSettings {
+  at::DeviceType device = at::kCPU;
+  double timeout_s = FabricOptions().timeout_s;
+};
+
+LaunchSettings launch_settings(const TrainOptions& options) {
+  if (options.config.empty()) return {};
+  try {
+    const Config config = read_config(options.config, options.settings);
+    return {device_type_of(config.train.device), config.parallel.timeout};
+  } catch (const InputError&) {
+    return {};
+  }
+}
+
+void run_as_launched_rank(const TrainOptions& options, const LaunchSettings& settings) {
   // Whatever is wrong is said once: by the job, with all ranks stopped.
   bool stopped = false;
   const auto body = [&](Fabric& fabric) {
@@ -135,12 +151,8 @@ void run_as_launched_rank(const TrainOptions& options, at::DeviceType device) {
     if (fabric.rank() == 0) write_summary(summary, options.json);
   };
   FabricOptions fabric;
-  try {
-    fabric.timeout_s = read_config(options.config, options.settings).parallel.timeout;
-  } catch (const InputError&) {
-    // The body meets it again, and the job reports it.
-  }
-  const int code = run_launched_rank(device, fabric, body);
+  fabric.timeout_s = settings.timeout_s;
+  const int code = run_launched_rank(settings.device, fabric, body);
   if (code != 0 || stopped) std::exit(code != 0 ? code : kStopped);
 }
 
@@ -164,17 +176,6 @@ void check_shared_device(const RunInputs& inputs) {
                      "parallel.tp = {}: ranks that are threads share one device, and tensor-parallel ranks "
                      "can't; start them with torchrun, mpirun or srun, a GPU each",
                      inputs.config.parallel.tp);
-}
-
-/// What the configuration says, as far as it can be read; what is wrong with it is said later.
-at::DeviceType device_type(const TrainOptions& options) {
-  if (options.config.empty()) return at::kCPU;
-  try {
-    const Config config = read_config(options.config, options.settings);
-    return config.train.device == "cuda" ? at::kCUDA : at::kCPU;
-  } catch (const InputError&) {
-    return at::kCPU;
-  }
 }
 
 void run_as_thread_ranks(const TrainOptions& options) {
@@ -209,10 +210,10 @@ void train(const TrainOptions& options) {
                      "train needs --config FILE.toml, or --replay FILE, and not both");
   DISTCA_CHECK_INPUT(options.replay_step < 0 || !options.replay.empty(), "--replay-step needs --replay FILE");
   catch_stop_signal();
-  const at::DeviceType device = device_type(options);
-  if (!launched_as_rank(device)) return run_as_thread_ranks(options);
+  const LaunchSettings settings = launch_settings(options);
+  if (!launched_as_rank(settings.device)) return run_as_thread_ranks(options);
   DISTCA_CHECK_INPUT(options.replay.empty(), "--replay runs on ranks that are threads, not under a launcher");
-  run_as_launched_rank(options, device);
+  run_as_launched_rank(options, settings);
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ class Checker {
       const auto event = events_.find(entry.event);
       if (event != events_.end()) advance_to(clock, event->second);
     } else if (entry.kind != Kind::kHostWait && entry.begin < entry.end) {
-      access(index, entry, {entry.stream, clock[stream], index});
+      access(entry, {entry.stream, clock[stream], index});
     }
   }
 
@@ -58,7 +58,7 @@ class Checker {
   std::vector<std::string> found_;
 
  private:
-  void access(int64_t, const StreamEntry& entry, const Access& now) {
+  void access(const StreamEntry& entry, const Access& now) {
     split_at(entry.begin);
     split_at(entry.end);
     uint64_t at = entry.begin;

@@ -15,8 +15,8 @@
 namespace distca {
 namespace {
 
-/// Scalars as numbers, 0 for those that are undefined or have no memory. The host waits for a device here,
-/// and nowhere before in a step.
+/// Scalars as numbers, 0 for those that are undefined or have no memory. The host waits for their device,
+/// once.
 std::vector<double> numbers(const std::vector<at::Tensor>& scalars) {
   std::vector<double> out(scalars.size(), 0);
   std::vector<at::Tensor> defined;
