@@ -27,6 +27,12 @@ void log_stream(const c10::Stream& stream, Kind kind, int64_t event, const char*
   add_to_log(stream.device_index(), {kind, static_cast<int32_t>(stream.id()), 0, 0, event, what});
 }
 
+/// A graph here is of one stream: another that waited for it would be drawn into it.
+void check_not_recorded(c10::DeviceIndex device) {
+  DISTCA_CHECK(recording_state().devices[static_cast<size_t>(device)].graph == nullptr,
+               "while a graph is recorded, streams of its device wait for each other");
+}
+
 struct TorchEvent {
   int64_t number = -1;  // of its last record
 };
@@ -68,12 +74,14 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex,
               const c10::EventFlag) const override {
+    check_not_recorded(stream.device_index());
     if (*event == nullptr) *event = new TorchEvent;
     const int64_t number = recording_state().events++;
     static_cast<TorchEvent*>(*event)->number = number;
     log_stream(stream, Kind::kRecord, number, "record");
   }
   void block(void* event, const c10::Stream& stream) const override {
+    check_not_recorded(stream.device_index());
     if (event != nullptr) log_stream(stream, Kind::kWait, static_cast<TorchEvent*>(event)->number, "wait");
   }
   bool queryEvent(void*) const override { return true; }
@@ -171,7 +179,10 @@ at::Tensor taken_over(const at::Tensor& on_cpu, c10::DeviceIndex device) {
     int32_t stream;
   };
   void* const data = on_cpu.storage().mutable_data();
-  const auto stream = static_cast<int32_t>(current_streams[static_cast<size_t>(device)]);
+  DeviceState& state = recording_state().devices[static_cast<size_t>(device)];
+  if (state.graph != nullptr) state.graph_memory.insert(data);
+  const c10::StreamId current = current_streams[static_cast<size_t>(device)];
+  const auto stream = static_cast<int32_t>(state.graph != nullptr ? state.graph_home.load() : current);
   const auto release = [](void* context) {
     const std::unique_ptr<Owner> owner(static_cast<Owner*>(context));
     const c10::Storage& storage = owner->on_cpu.storage();
@@ -187,7 +198,19 @@ at::Tensor taken_over(const at::Tensor& on_cpu, c10::DeviceIndex device) {
                    on_cpu, c10::DispatchKey::PrivateUse1);
 }
 
-/// One call of an operator: its arguments as tensors of the CPU in the same memory, and the way back.
+/// The tensors among values, those in lists included.
+std::vector<at::Tensor> tensors_of(const torch::jit::Stack& values) {
+  std::vector<at::Tensor> tensors;
+  for (const c10::IValue& value : values) {
+    if (value.isTensor()) tensors.push_back(value.toTensor());
+    if (!value.isTensorList()) continue;
+    for (const at::Tensor& x : value.toTensorVector()) tensors.push_back(x);
+  }
+  return tensors;
+}
+
+/// One call of an operator: its arguments as tensors of the CPU in the same memory, and the way back. While a
+/// graph is recorded the call leaves no trace but its new tensors, and is done in every run of the graph.
 class Call {
  public:
   Call(const c10::OperatorHandle& op, torch::jit::Stack& stack) : op_(op), stack_(stack) {}
@@ -199,15 +222,31 @@ class Call {
     for (size_t i = 0; i < arguments; ++i)
       to_cpu(stack_[first + i], writes(schema.arguments()[i].alias_info()));
     if (device_ < 0) device_ = current_device;
+    const DeviceState& state = recording_state().devices[static_cast<size_t>(device_)];
+    GraphCalls* const graph = state.graph;
     const bool host_waits = schema.name() == "aten::_local_scalar_dense" || writes_host_;
+    DISTCA_CHECK(graph == nullptr || !host_waits, "in {} the host waits for the device", schema.name());
     if (host_waits) log_host_wait(device_, schema.name());
+    const torch::jit::Stack on_cpu(stack_.begin() + static_cast<int64_t>(first), stack_.end());
+    if (graph == nullptr) log_all();
+    std::vector<std::pair<at::Tensor, at::Tensor>> before;
+    // What the graph itself allocates may hold what it will: sizes and indices follow from it.
+    for (const at::Tensor& x : written_)
+      if (graph != nullptr && state.graph_memory.count(x.storage().data()) == 0)
+        before.push_back({x, x.clone()});
     {
       const at::AutoDispatchBelowADInplaceOrView below;
       op_.callBoxed(stack_);
     }
+    for (const auto& [x, value] : before) x.copy_(value);
     const size_t out = stack_.size() - returns;
     for (size_t i = 0; i < returns; ++i) from_cpu(stack_[out + i]);
-    for (const auto& [on_cpu, x] : arguments_) resize(x, *on_cpu);
+    for (const auto& [argument, x] : arguments_) resize(x, *argument);
+    if (graph == nullptr) {
+      log_all();
+    } else if (!only_views() && !only_allocates()) {
+      graph->push_back(again(on_cpu));
+    }
   }
 
  private:
@@ -217,6 +256,34 @@ class Call {
     const auto& returns = op_.schema().returns();
     return !returns.empty() && returns[0].alias_info() != nullptr && !returns[0].alias_info()->isWrite();
   }
+
+  void access(const at::Tensor& x, Kind kind) { accesses_.push_back({x, kind}); }
+  void log_all() {
+    for (const auto& [x, kind] : accesses_) log_access(x, kind, op_.schema().name());
+    accesses_.clear();
+  }
+
+  /// The call once more, on the same memory.
+  std::function<void()> again(torch::jit::Stack arguments) {
+    std::vector<const c10::StorageImpl*> known;
+    for (const auto& [storage, ours] : originals_) known.push_back(storage);
+    return [op = op_, arguments = std::move(arguments), known = std::move(known), fresh = std::move(fresh_),
+            keep = std::move(keep_), accesses = std::move(accesses_)] {
+      for (const auto& [x, kind] : accesses) log_access(x, kind, op.schema().name());
+      torch::jit::Stack stack = arguments;
+      const at::AutoDispatchBelowADInplaceOrView below;
+      op.callBoxed(stack);
+      size_t next = 0;
+      for (const at::Tensor& x : tensors_of(stack)) {
+        const bool ours = std::any_of(keep.begin(), keep.end(), [&](const auto& y) { return x.is_same(y); });
+        const c10::StorageImpl* storage = x.defined() ? x.storage().unsafeGetStorageImpl() : nullptr;
+        if (!x.defined() || ours || std::find(known.begin(), known.end(), storage) != known.end()) continue;
+        fresh[next++].copy_(x);
+      }
+    };
+  }
+
+  bool only_allocates() const { return op_.schema().name().rfind("aten::empty", 0) == 0; }
 
   at::Tensor to_cpu(const at::Tensor& x, bool written) {
     if (!is_ours(x)) {
@@ -228,7 +295,7 @@ class Call {
       return x;
     }
     device_ = x.device().index();
-    if (written || !only_views()) log_access(x, written ? Kind::kWrite : Kind::kRead, op_.schema().name());
+    if (written || !only_views()) access(x, written ? Kind::kWrite : Kind::kRead);
     if (written && x.numel() == 0) {  // an output, which gets its memory from the operator
       const at::Tensor out = at::empty(x.sizes(), x.options().device(at::kCPU));
       arguments_.emplace(out.unsafeGetTensorImpl(), x);
@@ -245,6 +312,7 @@ class Call {
     at::Tensor out = tensor_in(storage, x, c10::DispatchKey::CPU);
     arguments_.emplace(out.unsafeGetTensorImpl(), x);
     keep_.push_back(out);
+    if (written) written_.push_back(out);
     return out;
   }
 
@@ -280,7 +348,7 @@ class Call {
     for (const at::Tensor& kept : keep_) {
       if (kept.unsafeGetTensorImpl() != &on_cpu) continue;
       const at::Tensor out = taken_over(kept, device_);
-      log_access(out, Kind::kWrite, op_.schema().name());
+      access(out, Kind::kWrite);
       x.unsafeGetTensorImpl()->set_storage_keep_dtype(out.storage());
       x.unsafeGetTensorImpl()->set_sizes_and_strides(out.sizes(), out.strides(), out.storage_offset());
     }
@@ -296,8 +364,8 @@ class Call {
     if (const auto view = originals_.find(x.storage().unsafeGetStorageImpl()); view != originals_.end())
       return tensor_in(view->second, x, c10::DispatchKey::PrivateUse1);
     const at::Tensor out = taken_over(x, device_);
-    const std::string& name = op_.schema().name();
-    if (name.rfind("aten::empty", 0) != 0) log_access(out, Kind::kWrite, name);
+    if (!only_allocates()) access(out, Kind::kWrite);
+    fresh_.push_back(x);
     return out;
   }
 
@@ -315,7 +383,9 @@ class Call {
   torch::jit::Stack& stack_;
   c10::DeviceIndex device_ = -1;
   bool writes_host_ = false;
-  std::vector<at::Tensor> keep_;
+  std::vector<std::pair<at::Tensor, Kind>> accesses_;
+  std::vector<at::Tensor> keep_, written_;  // arguments, of the CPU
+  std::vector<at::Tensor> fresh_;           // results, of the CPU, in the order in which they come
   std::vector<const c10::TensorImpl*> of_host_;
   std::unordered_map<const c10::StorageImpl*, c10::Storage> storages_;   // ours → the CPU's
   std::unordered_map<const c10::StorageImpl*, c10::Storage> originals_;  // the CPU's → ours
@@ -331,6 +401,7 @@ struct Registration {
   Registration() {
     c10::register_privateuse1_backend("recording");
     at::RegisterPrivateUse1HooksInterface(new Hooks);  // for the life of the process
+    register_recording_graphs();
     all.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
     // Its own kernel for all devices looks at the kind of device.
     some.impl("copy_", torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());

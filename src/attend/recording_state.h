@@ -6,16 +6,25 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
 #include <map>
 #include <mutex>
+#include <set>
+#include <vector>
 
 #include "attend/recording_device.h"
 
 namespace distca::testing {
 
+/// What a graph does when it runs, one operation after the other.
+using GraphCalls = std::vector<std::function<void()>>;
+
 struct DeviceState {
   std::atomic<StreamLog*> log{nullptr};
-  std::atomic<int64_t> streams{1};  // the first is the default one
+  std::atomic<int64_t> streams{1};           // the first is the default one
+  std::atomic<GraphCalls*> graph{nullptr};   // where operations go instead of being done
+  std::atomic<c10::StreamId> graph_home{0};  // the stream that memory allocated meanwhile belongs to
+  std::set<const void*> graph_memory;        // that memory
 };
 
 /// Which memory is the devices'.
@@ -52,6 +61,8 @@ RecordingState& recording_state();
 
 /// The calling thread's stream on each device.
 extern thread_local std::array<c10::StreamId, kRecordingDevices> current_streams;
+
+void register_recording_graphs();
 
 void add_to_log(c10::DeviceIndex device, StreamEntry entry);
 

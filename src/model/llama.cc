@@ -174,6 +174,14 @@ LlamaParameters make_llama(const LlamaConfig& config, const LlamaPart& part,
   return model;
 }
 
+LlamaParameters with_own_leaves(const LlamaParameters& model) {
+  LlamaParameters out = model;
+  visit_shards(out, [](at::Tensor& tensor, const TensorSpec&) {
+    tensor = tensor.detach().requires_grad_(tensor.requires_grad());
+  });
+  return out;
+}
+
 void initialize(LlamaParameters& model, uint64_t seed) {
   const at::NoGradGuard no_grad;
   for (auto& [name, tensor, sharding] : model.named()) {

@@ -111,6 +111,10 @@ std::vector<TensorSpec> llama_tensors(const LlamaConfig& config, const LlamaPart
 LlamaParameters make_llama(const LlamaConfig& config, const LlamaPart& part,
                            const at::TensorOptions& options);
 
+/// The same weights in the same memory, each a leaf of its own: what backward finds for them is apart from
+/// what it finds for others at work on the model.
+LlamaParameters with_own_leaves(const LlamaParameters& model);
+
 /// Fills all weights: normal with config.initializer_range, norms 1. A tensor's values follow from its name
 /// and the seed alone: not from the part (slices are those of the whole tensor), the number of ranks or the
 /// device; dtypes differ by their rounding only.

@@ -25,8 +25,23 @@ void count_wait(TensorGroup& group, double begin) {
   if (group.spans != nullptr) group.spans->add_wait("tensor-parallel rows", begin, end);
 }
 
+/// What a capture gets in place of an operation: the operation itself is each run's own.
+struct CapturedPending : Pending {
+  std::shared_ptr<std::unique_ptr<Pending>> of_run = std::make_shared<std::unique_ptr<Pending>>();
+
+  void wait() override {}
+  bool done() override { return true; }
+  PendingEnd end() override { return {0, -1}; }
+};
+
 void wait_for(TensorGroup& group, std::unique_ptr<Pending>& pending) {
   if (pending == nullptr) return;
+  if (group.capturing != nullptr) {
+    const auto of_run = static_cast<CapturedPending&>(*pending).of_run;
+    group.capturing->between([&group, of_run] { wait_for(group, *of_run); });
+    pending = nullptr;
+    return;
+  }
   const double begin = group.fabric.now();
   pending->wait();
   count_wait(group, begin);
@@ -45,9 +60,15 @@ std::unique_ptr<Pending> exchange(TensorGroup& group, const at::Tensor& send, co
     if (peer == group.rank()) continue;
     part.sends.push_back({peer, send_at(peer), bytes});
     part.receives.push_back({peer, receive_at(peer), bytes});
-    group.bytes += bytes;
   }
-  return group.fabric.all_to_all({std::move(part)}, name);
+  const auto start = [&group, part = std::move(part), sent = bytes * (group.size() - 1), name] {
+    group.bytes += sent;
+    return group.fabric.all_to_all({part}, name);
+  };
+  if (group.capturing == nullptr) return start();
+  auto pending = std::make_unique<CapturedPending>();
+  group.capturing->between([start, of_run = pending->of_run] { *of_run = start(); });
+  return pending;
 }
 
 }  // namespace
@@ -160,10 +181,13 @@ at::Tensor gather_now(TensorGroup& group, const at::Tensor& own, const std::stri
   shape.insert(shape.begin(), group.size());
   const at::Tensor all = at::empty(shape, own.options());
   const auto bytes = static_cast<int64_t>(mine.nbytes());
-  const double begin = group.fabric.now();
-  if (bytes > 0) group.fabric.all_gather(mine.const_data_ptr(), all.mutable_data_ptr(), bytes, name);
-  count_wait(group, begin);
-  group.bytes += bytes * (group.size() - 1);
+  const auto gather = [&group, from = mine.const_data_ptr(), to = all.mutable_data_ptr(), bytes, name] {
+    const double begin = group.fabric.now();
+    if (bytes > 0) group.fabric.all_gather(from, to, bytes, name);
+    count_wait(group, begin);
+    group.bytes += bytes * (group.size() - 1);
+  };
+  group.capturing == nullptr ? gather() : group.capturing->between(gather);
   return all;
 }
 

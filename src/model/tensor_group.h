@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "attend/device_graph.h"
 #include "base/span_log.h"
 #include "comm/fabric.h"
 
@@ -33,6 +34,8 @@ struct TensorGroup {
   double wait_s = 0;         // exposed: spent waiting for a collective
   int64_t bytes = 0;         // sent
   SpanLog* spans = nullptr;  // where waits are recorded
+  /// While work that the group's collectives are part of is captured: they are done in its runs.
+  CapturedWork* capturing = nullptr;
 
   int32_t rank() const { return fabric.rank(); }
   int32_t size() const { return fabric.world_size(); }

@@ -14,10 +14,6 @@
 namespace distca {
 namespace {
 
-std::string toml_quote(const std::string& value) {
-  return "\"" + value + "\"";
-}
-
 /// Single-character edits that turn `a` into `b`.
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
@@ -249,24 +245,6 @@ Config read_config(const std::string& path, const std::vector<std::string>& over
 std::string at_key(const Config& config, const std::string& key) {
   const auto place = config.places.find(key);
   return place == config.places.end() ? "" : place->second + ": ";
-}
-
-void check_trainable(const Config& config) {
-  Config given = config, defaults;
-  const std::vector<ConfigKey> keys = config_keys(given), usual = config_keys(defaults);
-  for (size_t i = 0; i < keys.size(); ++i) {
-    const ConfigKey& key = keys[i];
-    const std::string value = toml_text(key.slot), standard = toml_text(usual[i].slot);
-    if (key.limit.empty() || value == standard) continue;
-    bool taken = false;
-    std::string takes;
-    for (const std::string& choice : key.trainer_choices) {
-      taken = taken || value == toml_quote(choice);
-      takes += (takes.empty() ? "" : ", ") + toml_quote(choice);
-    }
-    DISTCA_CHECK_INPUT(taken, "{}{} = {}: {}; it takes {}", at_key(config, key.full_name()), key.full_name(),
-                       value, key.limit, takes.empty() ? standard : takes);
-  }
 }
 
 int64_t rows_of_nano_batch(const Config& config) {

@@ -114,10 +114,6 @@ struct ConfigKey {
   std::string meaning;
   double least, most;                // of numbers, both included
   std::vector<std::string> choices;  // of texts; empty takes any
-  /// What the trainer takes so far, where that is less than the above: these choices, or for keys without
-  /// choices the default alone. `limit` says why, and is empty where the trainer takes every value.
-  std::vector<std::string> trainer_choices;
-  std::string limit;
 
   std::string full_name() const { return section + "." + name; }
 };
@@ -134,10 +130,6 @@ Config parse_config(std::string_view text, const std::string& origin,
 
 /// "run.toml:7: ", to open a message about a key with; "" where the key was not given.
 std::string at_key(const Config& config, const std::string& key);
-
-/// Throws InputError that names the key, its place and its value when the trainer doesn't do what `config`
-/// asks for.
-void check_trainable(const Config& config);
 
 /// Rows of one nano-batch over all ranks.
 int64_t rows_of_nano_batch(const Config& config);

@@ -11,7 +11,6 @@ namespace distca {
 namespace {
 
 constexpr double kAny = std::numeric_limits<double>::infinity();
-constexpr const char* kNotYet = "the trainer does not do this yet";
 
 /// Builds the table: `section`, then its keys, each refined by the calls that follow it.
 class Table {
@@ -21,7 +20,7 @@ class Table {
     return *this;
   }
   Table& key(std::string name, ConfigSlot slot, std::string meaning) {
-    keys_.push_back({section_, std::move(name), slot, std::move(meaning), -kAny, kAny, {}, {}, {}});
+    keys_.push_back({section_, std::move(name), slot, std::move(meaning), -kAny, kAny, {}});
     return *this;
   }
   Table& least(double value) {
@@ -36,15 +35,6 @@ class Table {
   Table& choices(std::vector<std::string> values) {
     keys_.back().choices = std::move(values);
     return *this;
-  }
-  /// The trainer takes the default alone.
-  Table& not_yet(std::string limit = kNotYet) {
-    keys_.back().limit = std::move(limit);
-    return *this;
-  }
-  Table& trainer_takes(std::vector<std::string> values, std::string limit = kNotYet) {
-    keys_.back().trainer_choices = std::move(values);
-    return not_yet(std::move(limit));
   }
   std::vector<ConfigKey> take() { return std::move(keys_); }
 
@@ -140,8 +130,9 @@ void add_attention(Table& table, Config& c) {
            "on a CUDA device `flash` or `plain`")
       .key("profile", &c.attention.profile,
            "measured costs to plan by, a file of `distca profile`; empty: padded pairs")
-      .key("graphs", &c.attention.graphs, "CUDA graphs")
-      .not_yet();
+      .key("graphs", &c.attention.graphs,
+           "on a CUDA device, the work between two attentions is captured in CUDA graphs in the second step "
+           "and is one start from then on");
 }
 
 void add_parallel_and_link(Table& table, Config& c) {
@@ -236,7 +227,7 @@ std::string number_text(double value) {
   return out.str();
 }
 
-/// Limits, choices and what the trainer takes, as the documentation says them after the meaning.
+/// Limits and choices, as the documentation says them after the meaning.
 std::string remarks(const ConfigKey& key) {
   std::string out;
   for (size_t i = 0; i < key.choices.size(); ++i)
@@ -245,13 +236,6 @@ std::string remarks(const ConfigKey& key) {
     out += ". " + number_text(key.least) + " to " + number_text(key.most);
   } else if (key.least > 0) {
     out += ". At least " + number_text(key.least);
-  }
-  if (!key.limit.empty()) {
-    out += ". **Trainer so far: ";
-    if (key.trainer_choices.empty()) out += "the default only";
-    for (size_t i = 0; i < key.trainer_choices.size(); ++i)
-      out += (i == 0 ? "`" : " · `") + key.trainer_choices[i] + "`";
-    out += "**";
   }
   return out;
 }

@@ -118,20 +118,6 @@ TEST(Config, TopLevelKeyIsUnknown) {
   }
 }
 
-TEST(Config, WhatTheTrainerDoesNotDoIsRefusedByName) {
-  EXPECT_NO_THROW(check_trainable(parse("")));
-  const std::vector<std::string> refused = {"attention.graphs=true"};
-  for (const std::string& setting : refused) {
-    try {
-      check_trainable(parse("", {setting}));
-      ADD_FAILURE() << setting << " was not refused";
-    } catch (const InputError& error) {
-      EXPECT_THAT(error.what(), HasSubstr(setting.substr(0, setting.find('='))));
-    }
-  }
-  EXPECT_NO_THROW(check_trainable(parse("", {"attention.policy=none", "attention.memory=resend"})));
-}
-
 TEST(Config, SpeedsAreAListOrMeasured) {
   EXPECT_TRUE(parse("", {"parallel.speeds=measured"}).parallel.speeds.measured);
   EXPECT_THAT(parse("", {"parallel.speeds=measured", "parallel.speeds=[2, 1]"}).parallel.speeds.given,

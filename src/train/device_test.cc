@@ -49,19 +49,31 @@ DeviceRun run_on_devices(int32_t ranks, const RunInputs& inputs) {
   return run;
 }
 
+/// With graphs three steps: pieces run as ever in the first, are captured in the second, and run as graphs
+/// from there on.
 RunInputs inputs_of(const ExactMode& mode) {
   RunInputs inputs = testing::exact_run(mode, "float64");
-  inputs.config.train.steps = 2;
+  inputs.config.train.steps = mode.graphs ? 3 : 2;
   inputs.model.num_hidden_layers = 2;
   return inputs;
 }
 
 std::vector<ExactMode> modes() {
   std::vector<ExactMode> modes;
-  for (const char* overlap : {"pingpong", "single"})
-    for (const char* memory : {"keep", "resend"})
-      for (const int64_t tp : {1, 2})
-        for (const int64_t pp : {1, 2}) modes.push_back({overlap, memory, tp, pp, 0, "fixed", 1});
+  for (const bool graphs : {false, true})
+    for (const char* overlap : {"pingpong", "single"})
+      for (const char* memory : {"keep", "resend"})
+        for (const int64_t tp : {1, 2})
+          for (const int64_t pp : {1, 2}) {
+            modes.push_back({overlap, memory, tp, pp, 0, "fixed", 1});
+            modes.back().graphs = graphs;
+          }
+  // Pieces made again before their backward, and several micro-batches whose passes are under way at a time.
+  for (const int64_t tp : {1, 2}) {
+    modes.push_back({"pingpong", "resend", tp, 2, 0, "fixed", tp == 1 ? 3 : 1});
+    modes.back().recompute = "selective";
+    modes.back().graphs = true;
+  }
   return modes;
 }
 
@@ -112,12 +124,14 @@ std::vector<int64_t> needed_waits(const std::vector<StreamEntry>& log) {
 
 TEST(OnDevices, RunsEqualTheDenseModelAndAreOrderedAndMissingEventsAreFound) {
   std::vector<std::vector<StreamEntry>> logs;
-  const RunResult dense = testing::run_dense(inputs_of({}));
+  std::map<std::pair<int64_t, int64_t>, RunResult> dense;  // by micro-batches and steps
   for (const ExactMode& mode : modes()) {
     SCOPED_TRACE(mode.name());
     const RunInputs inputs = inputs_of(mode);
     DeviceRun run = run_on_devices(mode.tp * mode.pp == 4 ? 8 : 4, inputs);
-    const auto off = testing::distance(run.result, dense);
+    const std::pair batches = {mode.micro_batches, inputs.config.train.steps};
+    if (dense.count(batches) == 0) dense[batches] = testing::run_dense(inputs);
+    const auto off = testing::distance(run.result, dense[batches]);
     EXPECT_LE(off.loss, 1e-10);
     EXPECT_LE(off.gradient, 1e-11);
     for (size_t rank = 0; rank < run.logs.size(); ++rank) {

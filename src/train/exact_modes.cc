@@ -30,6 +30,7 @@ std::string ExactMode::name() const {
   if (recompute != "none") out += ", recompute " + recompute;
   if (schedule != "same_phase") out += ", " + schedule;
   if (policy != "cad") out += ", " + policy + format(" cp {}", cp);
+  if (graphs) out += ", graphs";
   if (!stage_layers.empty()) out += ", uneven stages";
   return out + format(" on {} ranks", ranks());
 }
@@ -62,6 +63,7 @@ RunInputs exact_run(const ExactMode& mode, const std::string& dtype) {
   config.train.lr = 1e-3, config.train.min_lr = 1e-4;
   config.attention.overlap = mode.overlap;
   config.attention.memory = mode.memory;
+  config.attention.graphs = mode.graphs;
   config.attention.layout = mode.layout;
   config.attention.search = 50;
   config.attention.policy = mode.policy;

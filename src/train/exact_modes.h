@@ -17,6 +17,7 @@ struct ExactMode {
   std::vector<double> stage_layers = {};
   std::string policy = "cad";
   int64_t cp = 1;
+  bool graphs = false;
 
   /// The most ranks, up to eight, with a power of two of them in data parallel; 0 where the mode needs more.
   int32_t ranks() const;

@@ -59,6 +59,7 @@ RunnerOptions runner_options(const RunInputs& inputs, const RankGrid& grid, cons
   RunnerOptions options;
   options.interleave = inputs.config.attention.overlap != "single";
   options.recompute = inputs.config.parallel.recompute == "selective";
+  options.graphs = inputs.config.attention.graphs;
   options.layers = layers_by_stage(inputs);
   if (!together) options.layers = {options.layers[place.stage]};
   options.stage = place.server ? grid.pp : together ? place.stage : 0;

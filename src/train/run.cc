@@ -264,10 +264,27 @@ void check_measures(const Config& config) {
   }
 }
 
+/// A graph is of a device that has graphs, and of one number of rows.
+void check_graphs(const Config& config, at::Device device) {
+  if (!config.attention.graphs) return;
+  DISTCA_CHECK_INPUT(
+      has_graphs(device.type()),
+      "attention.graphs = true captures work in CUDA graphs, and train.device = \"{}\" has none",
+      config.train.device);
+  for (const auto& [varies, key] : {std::pair(config.attention.layout == "free", "layout = \"free\""),
+                                    {config.attention.policy == "wlb", "policy = \"wlb\""}}) {
+    DISTCA_CHECK_INPUT(
+        !varies,
+        "attention.graphs = true captures work on a fixed number of rows, and with attention.{} "
+        "a rank has other rows in every step",
+        key);
+  }
+}
+
 void check_inputs(const RunInputs& inputs) {
   const Config& config = inputs.config;
-  check_trainable(config);
   about(config, "train.device", [&] { check_measures(config); });
+  about(config, "attention.graphs", [&] { check_graphs(config, inputs.device); });
   about(config, "data.context", [&] {
     const BatchStream stream(inputs.source, batch_inputs(config));
     check_targets(inputs.source, batch_inputs(config).context);
@@ -280,7 +297,6 @@ void check_inputs(const RunInputs& inputs) {
 }
 
 RunInputs read_inputs(const Config& config) {
-  check_trainable(config);
   RunInputs inputs;
   inputs.config = config;
   about(config, "train.device", [&] { inputs.device = device_of(config.train.device); });

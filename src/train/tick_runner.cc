@@ -144,11 +144,29 @@ TickRunner::Flight TickRunner::take_off(const PreparedTick& tick, int64_t nano_b
   if (flight.micro_batch == kIdle) return flight;
   std::unique_ptr<StagePass>& pass = passes_[{flight.micro_batch, nano_batch}];
   if (tick.tick.forward) {
-    pass = std::make_unique<StagePass>(model_, (*rows_)[flight.micro_batch * nano_batches_ + nano_batch],
-                                       options_.recompute);
+    const NanoBatchRows& rows = (*rows_)[flight.micro_batch * nano_batches_ + nano_batch];
+    pass = std::make_unique<StagePass>(model_, rows, options_.recompute, take_graphs(rows.rows));
   }
   flight.pass = pass.get();
   return flight;
+}
+
+std::unique_ptr<PassGraphs> TickRunner::take_graphs(int64_t rows) {
+  if (!options_.graphs || rows == 0) return nullptr;
+  auto& free = graphs_[rows];
+  if (free.empty()) return std::make_unique<PassGraphs>(runtime_.device, model_);
+  std::unique_ptr<PassGraphs> graphs = std::move(free.back());
+  free.pop_back();
+  return graphs;
+}
+
+void TickRunner::end_pass(const Flight& flight) {
+  const auto pass = passes_.find({flight.micro_batch, flight.nano_batch});
+  if (std::unique_ptr<PassGraphs> graphs = pass->second->release_graphs()) {
+    graphs->let_go();
+    graphs_[graphs->rows.rows].push_back(std::move(graphs));
+  }
+  passes_.erase(pass);
 }
 
 int64_t TickRunner::own_rows(const Flight& flight) const {
@@ -240,8 +258,10 @@ at::Tensor TickRunner::collect(Flight& flight, int64_t slot) {
   flight.call = nullptr;
   if (runtime_.options.memory == AttentionMemory::kKeep) keep_on_server(flight, slot, kept);
   kept.rest_q = kept.rest_k = kept.rest_v = at::Tensor();
-  if (flight.runs(slot))
+  if (flight.runs(slot)) {
+    kept.o = o = flight.pass->hold(slot, o);
     at_home_[{options_.stage, flight.micro_batch, flight.nano_batch, slot}] = std::move(kept);
+  }
   return o;
 }
 
@@ -299,7 +319,7 @@ void TickRunner::backward(const PreparedTick& tick, const std::vector<int64_t>& 
     }
   }
   for (Flight& flight : flights) {
-    if (flight.pass != nullptr) passes_.erase({flight.micro_batch, flight.nano_batch});
+    if (flight.pass != nullptr) end_pass(flight);
     if (link_ == nullptr) continue;
     link_->give(false, flight.result, rows_from(flight, options_.stage + 1));
   }

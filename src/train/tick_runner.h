@@ -29,6 +29,7 @@ AttentionShape attention_shape(const LlamaConfig& config, int32_t tp = 1);
 struct RunnerOptions {
   bool interleave = true;  // ping-pong
   bool recompute = false;
+  bool graphs = false;          // pieces are captured in graphs
   int32_t stage = 0;            // of this rank, among those that share exchanges; of a server: none of them
   bool last_stage = true;       // of the whole model: its last piece is the loss
   std::vector<int64_t> layers;  // of the stages that share exchanges
@@ -66,6 +67,9 @@ class TickRunner {
   void forward(const PreparedTick& tick, const std::vector<int64_t>& together);
   void backward(const PreparedTick& tick, const std::vector<int64_t>& together);
   Flight take_off(const PreparedTick& tick, int64_t nano_batch);
+  /// Graphs for a pass of so many rows; null where none are wanted.
+  std::unique_ptr<PassGraphs> take_graphs(int64_t rows);
+  void end_pass(const Flight& flight);
   /// Rows that stage `stage` sends this one of a flight's nano-batch at the end of its tick; 0 for none.
   int64_t rows_from(const Flight& flight, int64_t stage) const;
   int64_t own_rows(const Flight& flight) const;
@@ -103,6 +107,7 @@ class TickRunner {
   GradientSum* sum_ = nullptr;
   std::vector<int64_t> pieces_left_;  // by piece: nano-batches of the step still to add gradients
   std::map<std::array<int64_t, 2>, std::unique_ptr<StagePass>> passes_;  // micro-batch, nano-batch
+  std::map<int64_t, std::vector<std::unique_ptr<PassGraphs>>> graphs_;   // by rows: those of no pass now
   std::map<Layer, AttentionKept> at_home_;                               // of this rank's stage
   std::map<Layer, std::array<ServerRows, 3>> on_server_;                 // Q, K, V: keep
 };
