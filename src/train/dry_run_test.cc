@@ -56,6 +56,22 @@ TEST_P(DryRun, PeakOfEveryRankIsWithinTenPercentAndNeverTwoBelow) {
   for (size_t rank = 0; rank < ranks.size(); ++rank) expect_close(ranks[rank], rank);
 }
 
+TEST(DryRunWithGraphs, CountsWhatTheyReadAndWrite) {
+  RunInputs inputs = testing::exact_run({}, "float32");
+  const auto peak = [&] {
+    const BatchStream stream(inputs.source, batch_inputs(inputs.config));
+    return dry_run(inputs, stream, {0, 8, 2}).peak;
+  };
+  const int64_t without = peak();
+  inputs.config.attention.graphs = true;
+  const int64_t rows = rows_of_nano_batch(inputs.config) / 8;
+  const LlamaConfig& model = inputs.model;
+  const int64_t kv = model.num_key_value_heads * model.head_dim;
+  // Of each of two nano-batches at least dK and dV, which are held beside what backward needs at its peak.
+  EXPECT_GE(peak(), without + 2 * rows * 4 * 2 * kv);
+  EXPECT_LE(peak(), 2 * without);
+}
+
 // Parameters dominate: the norm and the update need no more than backward does.
 TEST(DryRunOfALargeVocabulary, PeakIsWithinTenPercentAndNeverTwoBelow) {
   RunInputs inputs = testing::small_run("float32");

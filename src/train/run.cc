@@ -264,13 +264,9 @@ void check_measures(const Config& config) {
   }
 }
 
-/// A graph is of a device that has graphs, and of one number of rows.
+/// A graph is of one number of rows, and of a device that has graphs.
 void check_graphs(const Config& config, at::Device device) {
   if (!config.attention.graphs) return;
-  DISTCA_CHECK_INPUT(
-      has_graphs(device.type()),
-      "attention.graphs = true captures work in CUDA graphs, and train.device = \"{}\" has none",
-      config.train.device);
   for (const auto& [varies, key] : {std::pair(config.attention.layout == "free", "layout = \"free\""),
                                     {config.attention.policy == "wlb", "policy = \"wlb\""}}) {
     DISTCA_CHECK_INPUT(
@@ -279,12 +275,15 @@ void check_graphs(const Config& config, at::Device device) {
         "a rank has other rows in every step",
         key);
   }
+  DISTCA_CHECK_INPUT(
+      has_graphs(device.type()),
+      "attention.graphs = true captures work in CUDA graphs, and train.device = \"{}\" has none",
+      config.train.device);
 }
 
 void check_inputs(const RunInputs& inputs) {
   const Config& config = inputs.config;
   about(config, "train.device", [&] { check_measures(config); });
-  about(config, "attention.graphs", [&] { check_graphs(config, inputs.device); });
   about(config, "data.context", [&] {
     const BatchStream stream(inputs.source, batch_inputs(config));
     check_targets(inputs.source, batch_inputs(config).context);
@@ -300,6 +299,7 @@ RunInputs read_inputs(const Config& config) {
   RunInputs inputs;
   inputs.config = config;
   about(config, "train.device", [&] { inputs.device = device_of(config.train.device); });
+  about(config, "attention.graphs", [&] { check_graphs(config, inputs.device); });
   about(config, "model.config", [&] { inputs.model = find_llama_config(config.model.config); });
   about(config, "data.path",
         [&] { inputs.source = token_source(std::make_shared<IndexedDataset>(config.data.path)); });

@@ -44,6 +44,17 @@ def test_the_trainers_key_is_the_same_and_is_named(run_program, config):
     assert done.returncode == 2 and done.stderr.startswith("distca: --set train.device=cuda: ")
 
 
+@pytest.mark.parametrize("setting, says", [
+    ("train.device=cpu", 'train.device = "cpu" has none'),
+    ("attention.layout=free", 'with attention.layout = "free" a rank has other rows in every step'),
+    ("attention.policy=wlb", 'with attention.policy = "wlb" a rank has other rows in every step'),
+])
+def test_graphs_are_refused_where_there_can_be_none(run_program, config, setting, says):
+    done = run_program("distca", "train", "--config", config, "--set", "attention.graphs=true", "--set", setting, check=False)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("distca: --set attention.graphs=true: ") and done.stderr.rstrip().endswith(says)
+
+
 def test_torchrun_is_for_ranks_with_devices(run_program, config, monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
     done = run_program("distca", "train", "--config", config, check=False)
