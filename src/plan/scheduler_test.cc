@@ -302,6 +302,32 @@ TEST(Scheduler, ARowLimitBindsOrIsNamed) {
   EXPECT_THROW(schedule(layout, options), InputError);
 }
 
+TEST(Scheduler, ALimitOfAQuarterOverTheMeanRowsIsKeptOrSaysWhatItCosts) {
+  for (const Distribution distribution : {Distribution::kWlbllm, Distribution::kProlong}) {
+    for (const int32_t servers : {8, 32, 64}) {
+      SCOPED_TRACE(format("{} servers", servers));
+      const Layout layout = sampled(distribution, servers, 5);
+      const PlanResult free = schedule(layout, {});
+      const std::vector<int64_t> held = held_kv_rows(free.plan, make_exchange(free.plan));
+      PlanOptions options;
+      options.kv_row_limit = 5 * std::accumulate(held.begin(), held.end(), int64_t{0}) / (4 * servers);
+      const PlanResult limited = schedule(layout, options);
+      for (const int64_t rows : held_kv_rows(limited.plan, make_exchange(limited.plan)))
+        EXPECT_LE(rows, options.kv_row_limit);
+      const double balance = max_over_mean(checked_loads(limited));
+      EXPECT_EQ(limited.shortfalls.empty(), limited.within_tolerance);
+      if (limited.within_tolerance) {
+        EXPECT_LE(balance, 1.02);
+      } else {
+        EXPECT_GT(balance, 1.02);
+        EXPECT_THAT(limited.shortfalls.front(), testing::HasSubstr("of the best common time"));
+        EXPECT_THAT(limited.shortfalls,
+                    testing::Contains(testing::HasSubstr(format("{} K/V rows", options.kv_row_limit))));
+      }
+    }
+  }
+}
+
 TEST(Scheduler, RandomRowLimitsAreKeptOrNamed) {
   int named = 0;
   for (uint64_t seed = 0; seed < 500; ++seed) {
