@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "attend/recording_pinned.h"
 #include "attend/recording_state.h"
 #include "base/check.h"
 
@@ -105,6 +106,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override {
     return device < 0 ? current_device : exchangeDevice(device);
   }
+  bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
+  c10::Allocator* getPinnedMemoryAllocator() const override { return pinned_allocator(); }
 };
 
 /// Calls body(first byte, end) for the runs of bytes that a strided tensor's elements make up; where these
@@ -199,7 +202,7 @@ class Call {
     for (size_t i = 0; i < arguments; ++i)
       to_cpu(stack_[first + i], writes(schema.arguments()[i].alias_info()));
     if (device_ < 0) device_ = current_device;
-    const bool host_waits = schema.name() == "aten::_local_scalar_dense" || writes_host_;
+    const bool host_waits = answers_host(schema.name()) || writes_host_ || (reads_host_ && !is_async());
     if (host_waits) log_host_wait(device_, schema.name());
     {
       const at::AutoDispatchBelowADInplaceOrView below;
@@ -218,6 +221,16 @@ class Call {
     return !returns.empty() && returns[0].alias_info() != nullptr && !returns[0].alias_info()->isWrite();
   }
 
+  /// Whether the operator returns what the host has to read from the device first, a size or a number.
+  static bool answers_host(const std::string& name) {
+    constexpr const char* kNames[] = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select",
+                                      "aten::equal", "aten::repeat_interleave"};
+    return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+  }
+  /// Whether a copy from the host is under way when copy_(to, from, non_blocking) returns, as on a CUDA
+  /// device.
+  bool is_async() const { return pinned_ && non_blocking_; }
+
   at::Tensor to_cpu(const at::Tensor& x, bool written) {
     if (!is_ours(x)) {
       if (!x.defined()) return x;
@@ -225,6 +238,8 @@ class Call {
                    "{} of tensors of the recording device and of the CPU", op_.schema().name());
       of_host_.push_back(x.unsafeGetTensorImpl());
       writes_host_ = writes_host_ || written;
+      reads_host_ = reads_host_ || (!written && op_.schema().name() == "aten::copy_");
+      pinned_ = x.numel() == 0 || is_pinned(x.storage().data());
       return x;
     }
     device_ = x.device().index();
@@ -265,6 +280,8 @@ class Call {
         value = tensors;
         return;
       }
+    } else if (value.isBool()) {
+      non_blocking_ = value.toBool();  // of copy_, which has no other
     } else if (value.isDevice()) {
       const c10::Device device = value.toDevice();
       if (device.type() == at::kPrivateUse1 && device_ < 0)
@@ -314,7 +331,7 @@ class Call {
   const c10::OperatorHandle& op_;
   torch::jit::Stack& stack_;
   c10::DeviceIndex device_ = -1;
-  bool writes_host_ = false;
+  bool writes_host_ = false, reads_host_ = false, pinned_ = false, non_blocking_ = false;
   std::vector<at::Tensor> keep_;
   std::vector<const c10::TensorImpl*> of_host_;
   std::unordered_map<const c10::StorageImpl*, c10::Storage> storages_;   // ours → the CPU's
