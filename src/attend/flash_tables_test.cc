@@ -103,5 +103,12 @@ TEST(PackingKernel, EqualsReference) {
       suite::expect_equals_reference(*kernel, device, at::kDouble, 1e-12, window);
 }
 
+TEST(PackingKernel, IsAsExactInBFloat16AsPytorch) {
+  const auto kernel = make_packing_kernel("masked", testing::make_masked_attention());
+  for (const AttentionShape& shape : {AttentionShape{4, 4, 16, 0.25}, AttentionShape{8, 2, 24, 0.2}})
+    for (uint64_t seed = 1; seed <= 5; ++seed)
+      suite::expect_as_exact_as_pytorch(*kernel, at::kCPU, at::kBFloat16, shape, seed, 40);
+}
+
 }  // namespace
 }  // namespace distca
