@@ -160,6 +160,15 @@ Json breakdown_json(const std::vector<RankBreakdown>& ranks) {
   return out;
 }
 
+Json memory_json(const MemoryReport& memory) {
+  Json out = {{"predicted", memory.predicted}, {"measured", memory.measured}};
+  for (const SharedDevice& device : memory.shared) {
+    out["shared"].push_back(Json{
+        {"ranks", device.ranks}, {"measured", device.measured}, {"predicted", memory.predicted_for(device)}});
+  }
+  return out;
+}
+
 void add_step(RunSummary& run, const StepMetrics& step) {
   if (run.steps++ == 0) run.first_loss = step.loss;
   run.last_loss = step.loss;
@@ -243,7 +252,7 @@ std::string RunSummary::json() const {
               {"load_max_over_mean_none", load_max_over_mean_none},
               {"bytes_per_step", bytes},
               {"wait_s_per_step", wait_s},
-              {"memory", {{"predicted", memory.predicted}, {"measured", memory.measured}}},
+              {"memory", memory_json(memory)},
               {"checkpoint", checkpoint},
               {"held_rows", planning.held_rows},
               {"held_rows_max_over_mean", planning.held_rows_max_over_mean},
@@ -382,7 +391,11 @@ class Run {
   void close(LiveBytes& memory) {
     reporter_.reset();
     tracer_.write(trainer_, rank_, /*at_the_end=*/true);
-    summary_.memory.measured = gather_numbers(world(), memory.peak(), "peaks of memory");
+    const at::Device device = inputs_.device;
+    const auto identity = static_cast<int64_t>(device_identity(device));
+    const std::vector<int64_t> devices = gather_numbers(world(), identity, "devices of ranks");
+    const int64_t peak = device.is_cuda() ? peak_bytes(device) : memory.peak();
+    set_measured(summary_.memory, devices, gather_numbers(world(), peak, "peaks of memory"));
     summary_.breakdown = gather_breakdown(world(), {trainer_.spans.seconds(), trainer_.steps_s, rank_});
   }
 
@@ -448,6 +461,7 @@ RunSummary run_training(Fabric& fabric, RunInputs inputs) {
   Trainer trainer(fabric, inputs);
   if (!summary.checkpoint.empty()) load_checkpoint(summary.checkpoint, trainer);
   memory.reset_peak();
+  reset_peak_bytes(inputs.device);
   summary.first_step = trainer.next_step();
   if (fabric.rank() == 0) {
     prepare_to_write(config, summary.checkpoint);
