@@ -9,6 +9,7 @@
 
 #include "attend/attention_kernel.h"
 #include "attend/device.h"
+#include "attend/device_trace.h"
 #include "base/check.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -112,10 +113,14 @@ class StepTracer {
   }
 
   void before_step(Trainer& trainer) {
-    if (!done_ && trainer.next_step() >= first_ && trainer.next_step() < last_) trainer.spans.start();
+    const bool chosen = trainer.next_step() >= first_ && trainer.next_step() < last_;
+    if (!done_ && chosen) trainer.spans.start();
+    const bool records_device = !inputs_.trace.device_path.empty() && trainer.fabrics().world.rank() == 0;
+    if (records_device && trainer.next_step() == first_) device_.emplace(inputs_.device);
   }
 
   void after_step(const Trainer& trainer, const StepMetrics& metrics) {
+    if (metrics.step + 1 >= last_) write_device();
     if (done_ || metrics.step < first_ || metrics.step >= last_) return;
     steps_.push_back({trainer.last_batch(), metrics.digest});
   }
@@ -123,6 +128,7 @@ class StepTracer {
   /// Writes what there is, once all chosen steps are done or `at_the_end`. Every rank calls it, this one
   /// being `rank` of the run.
   void write(Trainer& trainer, int32_t rank, bool at_the_end) {
+    if (at_the_end) write_device();
     if (done_) return;
     if (steps_.empty()) return at_the_end ? warn(rank) : void();
     if (!at_the_end && trainer.next_step() < last_) return;
@@ -137,6 +143,12 @@ class StepTracer {
   void set_done(bool done) { done_ = done; }
 
  private:
+  void write_device() {
+    if (!device_) return;
+    device_->write(inputs_.trace.device_path);
+    device_.reset();
+  }
+
   void warn(int32_t rank) const {
     if (rank == 0)
       log_warning("--trace {}: none of the steps {} to {} was run", inputs_.trace.path, first_, last_ - 1);
@@ -147,6 +159,7 @@ class StepTracer {
   int64_t first_, last_;
   bool done_ = false;
   std::vector<RecordedStep> steps_;
+  std::optional<DeviceTrace> device_;
 };
 
 Json breakdown_json(const std::vector<RankBreakdown>& ranks) {
