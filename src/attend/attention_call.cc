@@ -128,8 +128,8 @@ void AttentionCall::attend() {
   rest_o_ = take({rest, shape_.heads, shape_.head_dim}, dtype_);
   rest_lse_ = take({rest, shape_.heads}, sum_dtype_);
   WorkTimer timer(runtime_.stats.attend_s, runtime_.spans, WorkKind::kAttention, "attend");
-  runtime_.kernel->forward(shape_, tables.tasks, {home_q_, rest_q_}, {home_k_, rest_k_}, {home_v_, rest_v_},
-                           {o_, rest_o_}, {lse_, rest_lse_});
+  runtime_.kernel->forward(shape_, {tables.tasks, tables.kernel.get()}, {home_q_, rest_q_},
+                           {home_k_, rest_k_}, {home_v_, rest_v_}, {o_, rest_o_}, {lse_, rest_lse_});
   timer.stop();
   if (!differentiable_) home_q_ = home_k_ = home_v_ = at::Tensor();
   if (!differentiable_ || runtime_.options.memory == AttentionMemory::kResend)
@@ -220,7 +220,7 @@ void AttentionCall::grad_attend() {
   grad_.dk = take({tables.kv.rows(), shape_.kv_heads, shape_.head_dim}, sum_dtype_);
   grad_.dv = take({tables.kv.rows(), shape_.kv_heads, shape_.head_dim}, sum_dtype_);
   WorkTimer timer(runtime_.stats.attend_s, runtime_.spans, WorkKind::kAttention, "attend");
-  runtime_.kernel->backward(shape_, tables_.backward->tasks, grad_);
+  runtime_.kernel->backward(shape_, {tables.tasks, tables.kernel.get()}, grad_);
 }
 
 void AttentionCall::grad_dispatch_begin() {

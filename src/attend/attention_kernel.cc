@@ -5,6 +5,7 @@
 #include "attend/cpu_kernels.h"
 #include "attend/flash_kernel.h"
 #include "attend/plain_kernel.h"
+#include "attend/pytorch_kernel.h"
 #include "base/check.h"
 
 namespace distca {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "attend/kernel_tables.h"
 #include "attend/rows.h"
 #include "kernel/attention.h"
 
@@ -32,12 +33,18 @@ class AttentionKernel {
   virtual std::string name() const = 0;
   /// Whether backward reads the merged O (flash attention) rather than δ alone.
   virtual bool needs_output() const { return false; }
+  /// What this kernel wants to know of a task list, on the CPU; null: nothing, or it makes that in each call.
+  /// From any thread.
+  virtual std::shared_ptr<const KernelTables> prepare(const AttentionShape& /*shape*/,
+                                                      std::span<const KernelTask> /*tasks*/,
+                                                      const FirstRows& /*first*/) const {
+    return nullptr;
+  }
   /// q (·, heads, head_dim), k and v (·, kv_heads, head_dim), contiguous; writes the o rows (·, heads,
   /// head_dim) and lse rows (·, heads) of the tasks. A task's rows stand in one tensor of a pair.
-  virtual void forward(const AttentionShape& shape, std::span<const KernelTask> tasks, const RowPair& q,
+  virtual void forward(const AttentionShape& shape, const KernelTasks& tasks, const RowPair& q,
                        const RowPair& k, const RowPair& v, const RowPair& o, const RowPair& lse) = 0;
-  virtual void backward(const AttentionShape& shape, std::span<const KernelTask> tasks,
-                        KernelBackward& tensors) = 0;
+  virtual void backward(const AttentionShape& shape, const KernelTasks& tasks, KernelBackward& tensors) = 0;
 };
 
 using KernelFactory = std::function<std::unique_ptr<AttentionKernel>(int threads)>;

@@ -73,12 +73,16 @@ void check_digests(Fabric& fabric, std::span<const uint64_t> digests) {
   }
 }
 
-BatchTables prepare(AttentionRuntime& runtime, const Plan& plan) {
+BatchTables prepare(AttentionRuntime& runtime, const Plan& plan, const std::optional<AttentionShape>& shape) {
   plan.validate();
   const uint64_t digest = plan.digest();
   check_digests(runtime.fabric, std::span(&digest, 1));
   const auto tables = std::make_shared<RankTables>(
       make_rank_tables(plan, make_exchange(plan), digest, runtime.fabric.rank(), runtime.device));
+  if (shape) {
+    const auto kernel = runtime.kernel->prepare(*shape, tables->tasks, tables->first_rows());
+    if (kernel) tables->kernel = kernel->mapped([&](const at::Tensor& x) { return x.to(runtime.device); });
+  }
   return {tables, tables};
 }
 

@@ -7,6 +7,7 @@
 //   at::Tensor o = core_attention(runtime, tables, shape, q, k, v, "layer 0");
 #pragma once
 
+#include <optional>
 #include <span>
 
 #include "attend/attention_call.h"
@@ -15,8 +16,10 @@
 namespace distca {
 
 /// Validates the plan, compares its digest over all ranks and makes this rank's tables; every rank calls it.
-/// Throws Error that names both digests where two ranks' plans differ.
-BatchTables prepare(AttentionRuntime& runtime, const Plan& plan);
+/// Throws Error that names both digests where two ranks' plans differ. With the shape of the layers to come,
+/// those of the kernel are among the tables, and no layer makes them.
+BatchTables prepare(AttentionRuntime& runtime, const Plan& plan,
+                    const std::optional<AttentionShape>& shape = std::nullopt);
 
 /// Throws Error naming the first rank whose digests differ from this rank's, and both digests. A collective.
 void check_digests(Fabric& fabric, std::span<const uint64_t> digests);

@@ -2,12 +2,17 @@
 
 #include <torch/version.h>
 
+#include <bit>
+#include <cstring>
+
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/span_log.h"
 
 #if DISTCA_CUDA
+#include <ATen/Context.h>
 #include <ATen/cuda/CUDAEvent.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
@@ -76,6 +81,29 @@ std::string describe_device(at::Device device) {
                 cuda_version(runtime), nccl / 10000, nccl % 10000 / 100, nccl % 100);
 }
 
+uint64_t device_identity(at::Device device) {
+  if (!device.is_cuda()) return 0;
+  cudaDeviceProp properties{};
+  DISTCA_CHECK(cudaGetDeviceProperties(&properties, device.index()) == cudaSuccess,
+               "device {} doesn't answer", device.str());
+  uint64_t halves[2];
+  static_assert(sizeof properties.uuid == sizeof halves);
+  std::memcpy(halves, &properties.uuid, sizeof halves);
+  return halves[0] ^ std::rotl(halves[1], 1);
+}
+
+int64_t peak_bytes(at::Device device) {
+  if (!device.is_cuda()) return 0;
+  const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device.index());
+  return stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)].peak;
+}
+
+void reset_peak_bytes(at::Device device) {
+  if (!device.is_cuda()) return;
+  at::globalContext().lazyInitDevice(at::kCUDA);  // a rank may hold nothing yet
+  c10::cuda::CUDACachingAllocator::resetPeakStats(device.index());
+}
+
 void show_spans_to_profilers() {
   SpanTimer::show_ranges([](const char* name) { nvtxRangePushA(name); }, [] { nvtxRangePop(); });
 }
@@ -108,6 +136,16 @@ void synchronize(at::Device) {}
 std::string describe_device(at::Device) {
   return "";
 }
+
+uint64_t device_identity(at::Device) {
+  return 0;
+}
+
+int64_t peak_bytes(at::Device) {
+  return 0;
+}
+
+void reset_peak_bytes(at::Device) {}
 
 void show_spans_to_profilers() {}
 

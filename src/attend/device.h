@@ -5,6 +5,7 @@
 
 #include <c10/core/Device.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -22,6 +23,14 @@ at::DeviceType device_type_of(const std::string& name);
 
 /// For reports: "NVIDIA H200, 140 GiB, CUDA 13.0, NCCL 2.30.7"; "" for the CPU.
 std::string describe_device(at::Device device);
+
+/// Which device this is among those of all machines: the same for ranks that share one. 0 for the CPU.
+uint64_t device_identity(at::Device device);
+
+/// Bytes of tensors on a CUDA device that ranks of this process have there, the most at once since
+/// reset_peak_bytes(): what PyTorch's allocator gave out. 0 elsewhere: attend/live_bytes.h counts there.
+int64_t peak_bytes(at::Device device);
+void reset_peak_bytes(at::Device device);
 
 /// Throws InputError where ranks of that fabric can't hand each other what lies on the device.
 void check_exchanges(const Fabric& fabric, at::Device device);

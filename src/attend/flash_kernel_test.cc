@@ -9,6 +9,7 @@
 #include <cmath>
 #include "attend/cpu_kernels.h"
 #include "attend/kernel_suite.h"
+#include "attend/pytorch_kernel.h"
 #include "base/check.h"
 
 namespace distca {

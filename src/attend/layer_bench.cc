@@ -110,7 +110,7 @@ LayerBenchResult bench_layer(Fabric& fabric, const Plan& plan, const LayerBenchO
   AttentionRuntime runtime(
       fabric, {options.kernel, 1, options.keep ? AttentionMemory::kKeep : AttentionMemory::kResend},
       options.device);
-  const BatchTables tables = prepare(runtime, plan);
+  const BatchTables tables = prepare(runtime, plan, options.shape);
   const std::vector<int64_t> rows = testing::dense_rows(plan.layout, fabric.rank());
   testing::DenseTensors dense =
       testing::random_inputs(plan.layout.tokens(), options.shape, scalar_type(options.dtype), options.seed);

@@ -58,10 +58,10 @@ class PlainKernel : public AttentionKernel {
  public:
   std::string name() const override { return "plain"; }
 
-  void forward(const AttentionShape& shape, std::span<const KernelTask> tasks, const RowPair& q,
-               const RowPair& k, const RowPair& v, const RowPair& o, const RowPair& lse) override {
+  void forward(const AttentionShape& shape, const KernelTasks& tasks, const RowPair& q, const RowPair& k,
+               const RowPair& v, const RowPair& o, const RowPair& lse) override {
     shape.check();
-    for (const KernelTask& task : tasks) {
+    for (const KernelTask& task : tasks.list) {
       if (task.q_len == 0) continue;
       at::Tensor out = o.narrow(task.o_row, task.q_len), out_lse = lse.narrow(task.o_row, task.q_len);
       if (task.kv_len == 0) {
@@ -78,10 +78,10 @@ class PlainKernel : public AttentionKernel {
     }
   }
 
-  void backward(const AttentionShape& shape, std::span<const KernelTask> tasks, KernelBackward& t) override {
+  void backward(const AttentionShape& shape, const KernelTasks& tasks, KernelBackward& t) override {
     shape.check();
     for (at::Tensor* gradient : {&t.dq, &t.dk, &t.dv}) gradient->zero_();
-    for (const KernelTask& task : tasks) {
+    for (const KernelTask& task : tasks.list) {
       if (task.q_len > 0 && task.kv_len > 0) add_gradients(shape, task, t);
     }
   }

@@ -67,20 +67,19 @@ class ReferenceKernel : public PlainMemoryKernel {
 
 }  // namespace
 
-void PlainMemoryKernel::forward(const AttentionShape& shape, std::span<const KernelTask> tasks,
-                                const RowPair& q, const RowPair& k, const RowPair& v, const RowPair& o,
-                                const RowPair& lse) {
+void PlainMemoryKernel::forward(const AttentionShape& shape, const KernelTasks& tasks, const RowPair& q,
+                                const RowPair& k, const RowPair& v, const RowPair& o, const RowPair& lse) {
   check_contiguous({q, k, v, o, lse});
   for_element_type(q.first.scalar_type(),
-                   [&]<typename T>(T) { run(forward_args<T>(shape, tasks, q, k, v, o, lse)); });
+                   [&]<typename T>(T) { run(forward_args<T>(shape, tasks.list, q, k, v, o, lse)); });
 }
 
-void PlainMemoryKernel::backward(const AttentionShape& shape, std::span<const KernelTask> tasks,
+void PlainMemoryKernel::backward(const AttentionShape& shape, const KernelTasks& tasks,
                                  KernelBackward& tensors) {
   check_contiguous({tensors.q, tensors.k, tensors.v, tensors.dout, tensors.lse, tensors.delta, tensors.dq,
                     tensors.dk, tensors.dv});
   for_element_type(tensors.q.first.scalar_type(),
-                   [&]<typename T>(T) { run(backward_args<T>(shape, tasks, tensors)); });
+                   [&]<typename T>(T) { run(backward_args<T>(shape, tasks.list, tensors)); });
 }
 
 std::unique_ptr<AttentionKernel> make_reference_kernel(int) {

@@ -8,10 +8,9 @@ namespace distca {
 
 class PlainMemoryKernel : public AttentionKernel {
  public:
-  void forward(const AttentionShape& shape, std::span<const KernelTask> tasks, const RowPair& q,
-               const RowPair& k, const RowPair& v, const RowPair& o, const RowPair& lse) override;
-  void backward(const AttentionShape& shape, std::span<const KernelTask> tasks,
-                KernelBackward& tensors) override;
+  void forward(const AttentionShape& shape, const KernelTasks& tasks, const RowPair& q, const RowPair& k,
+               const RowPair& v, const RowPair& o, const RowPair& lse) override;
+  void backward(const AttentionShape& shape, const KernelTasks& tasks, KernelBackward& tensors) override;
 
  protected:
   virtual void run(const AttentionForward<float>& args) = 0;

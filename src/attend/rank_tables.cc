@@ -264,7 +264,7 @@ RankTables make_rank_tables(const Plan& plan, const Exchange& exchange, uint64_t
   return tables;
 }
 
-RankTables map_indices(const RankTables& tables, const std::function<at::Tensor(const at::Tensor&)>& map) {
+RankTables map_indices(const RankTables& tables, const TensorMap& map) {
   RankTables out = tables;
   for (RowTable* table : {&out.q, &out.kv}) {
     for (at::Tensor* index : {&table->sent, &table->copied, &table->home_back, &table->home_copies,
@@ -276,6 +276,7 @@ RankTables map_indices(const RankTables& tables, const std::function<at::Tensor(
                               &merge->split_parts})
       *index = map(*index);
   }
+  if (tables.kernel) out.kernel = tables.kernel->mapped(map);
   return out;
 }
 

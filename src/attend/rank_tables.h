@@ -5,10 +5,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
+#include "attend/kernel_tables.h"
 #include "kernel/attention.h"
 #include "plan/exchange.h"
 
@@ -64,11 +65,15 @@ struct RankTables {
   int64_t home_rows = 0;  // rows of this rank's token buffers, padding included; 0 for a dedicated server
   RowTable q, kv;
   std::vector<KernelTask> tasks;
+  std::shared_ptr<const KernelTables> kernel;  // of the tasks; null where the kernel has none, or makes them
   /// Output rows of the tasks: as many as query rows, numbered like them, then those of tasks that share
   /// query rows with an earlier one, then one that is empty.
   int64_t o_rows = 0;
   MergeTable merge_home,
       merge_rest;  // where tasks share query rows; rows of the latter count from the rest's
+
+  /// What this rank is home to stands in the first tensors of a kernel's call, the rest in the second.
+  FirstRows first_rows() const { return {home_rows, home_rows, home_rows}; }
 };
 
 /// `digest` is plan.digest(), handed in because every rank thread would compute the same. `home_rows` is what
@@ -78,6 +83,6 @@ RankTables make_rank_tables(const Plan& plan, const Exchange& exchange, uint64_t
                             at::Device device, std::optional<int64_t> home_rows = std::nullopt);
 
 /// The same tables, each index tensor being what `map` makes of it.
-RankTables map_indices(const RankTables& tables, const std::function<at::Tensor(const at::Tensor&)>& map);
+RankTables map_indices(const RankTables& tables, const TensorMap& map);
 
 }  // namespace distca

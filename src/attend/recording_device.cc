@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "attend/recording_pinned.h"
 #include "attend/recording_state.h"
 #include "base/check.h"
 
@@ -113,6 +114,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override {
     return device < 0 ? current_device : exchangeDevice(device);
   }
+  bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
+  c10::Allocator* getPinnedMemoryAllocator() const override { return pinned_allocator(); }
 };
 
 /// Calls body(first byte, end) for the runs of bytes that a strided tensor's elements make up; where these
@@ -224,7 +227,7 @@ class Call {
     if (device_ < 0) device_ = current_device;
     const DeviceState& state = recording_state().devices[static_cast<size_t>(device_)];
     GraphCalls* const graph = state.graph;
-    const bool host_waits = schema.name() == "aten::_local_scalar_dense" || writes_host_;
+    const bool host_waits = answers_host(schema.name()) || writes_host_ || (reads_host_ && !is_async());
     DISTCA_CHECK(graph == nullptr || !host_waits, "in {} the host waits for the device", schema.name());
     if (host_waits) log_host_wait(device_, schema.name());
     const torch::jit::Stack on_cpu(stack_.begin() + static_cast<int64_t>(first), stack_.end());
@@ -284,6 +287,15 @@ class Call {
   }
 
   bool only_allocates() const { return op_.schema().name().rfind("aten::empty", 0) == 0; }
+  /// Whether the operator returns what the host has to read from the device first, a size or a number.
+  static bool answers_host(const std::string& name) {
+    constexpr const char* kNames[] = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select",
+                                      "aten::equal", "aten::repeat_interleave"};
+    return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+  }
+  /// Whether a copy from the host is under way when copy_(to, from, non_blocking) returns, as on a CUDA
+  /// device.
+  bool is_async() const { return pinned_ && non_blocking_; }
 
   at::Tensor to_cpu(const at::Tensor& x, bool written) {
     if (!is_ours(x)) {
@@ -292,6 +304,8 @@ class Call {
                    "{} of tensors of the recording device and of the CPU", op_.schema().name());
       of_host_.push_back(x.unsafeGetTensorImpl());
       writes_host_ = writes_host_ || written;
+      reads_host_ = reads_host_ || (!written && op_.schema().name() == "aten::copy_");
+      pinned_ = x.numel() == 0 || is_pinned(x.storage().data());
       return x;
     }
     device_ = x.device().index();
@@ -333,6 +347,8 @@ class Call {
         value = tensors;
         return;
       }
+    } else if (value.isBool()) {
+      non_blocking_ = value.toBool();  // of copy_, which has no other
     } else if (value.isDevice()) {
       const c10::Device device = value.toDevice();
       if (device.type() == at::kPrivateUse1 && device_ < 0)
@@ -382,7 +398,7 @@ class Call {
   const c10::OperatorHandle& op_;
   torch::jit::Stack& stack_;
   c10::DeviceIndex device_ = -1;
-  bool writes_host_ = false;
+  bool writes_host_ = false, reads_host_ = false, pinned_ = false, non_blocking_ = false;
   std::vector<std::pair<at::Tensor, Kind>> accesses_;
   std::vector<at::Tensor> keep_, written_;  // arguments, of the CPU
   std::vector<at::Tensor> fresh_;           // results, of the CPU, in the order in which they come

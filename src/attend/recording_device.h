@@ -18,6 +18,8 @@ namespace distca::testing {
 inline constexpr int32_t kRecordingDevices = 16;
 /// What the log says of a fabric's accesses to tensors.
 inline constexpr const char* kTransfer = "a transfer";
+/// And where one brings the host something, which the host waits for.
+inline constexpr const char* kToHost = "a transfer to the host";
 
 /// Device `index` of kRecordingDevices. PyTorch knows them in every program that calls this.
 at::Device recording_device(int32_t index);

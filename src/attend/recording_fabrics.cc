@@ -32,6 +32,9 @@ struct Place {
 class RecordingDevice : public Device {
  public:
   explicit RecordingDevice(c10::DeviceIndex index) : index_(index) {}
+  ~RecordingDevice() override {
+    for (const auto& owned : owned_) memory().remove(owned.get());
+  }
 
   Stream current_stream() override {
     return Place::handle(index_, current_streams[static_cast<size_t>(index_)]);
@@ -56,7 +59,7 @@ class RecordingDevice : public Device {
   // What a copy between two ranks' devices reads and writes, both have told.
   void copy(void* to, const void* from, int64_t bytes, Stream stream) override {
     const bool here = !memory().holds(to) || !memory().holds(from);
-    if (here && memory().holds(from)) reads(stream, from, bytes);
+    if (here && memory().holds(from)) log(stream, Kind::kRead, from, bytes, kToHost);
     if (here && memory().holds(to)) writes(stream, to, bytes);
     if (bytes > 0 && to != from) std::memmove(to, from, static_cast<size_t>(bytes));
   }

@@ -36,7 +36,7 @@ struct TrainOptions {
   int32_t ranks = 0;
   std::string device, json;
   bool keys = false;
-  std::string trace, trace_steps, replay;
+  std::string trace, device_trace, trace_steps, replay;
   int64_t replay_step = -1;
 };
 
@@ -44,7 +44,8 @@ struct TrainOptions {
 TraceOptions trace_options(const TrainOptions& options) {
   TraceOptions trace;
   trace.path = options.trace;
-  DISTCA_CHECK_INPUT(options.trace_steps.empty() || !trace.path.empty(),
+  trace.device_path = options.device_trace;
+  DISTCA_CHECK_INPUT(options.trace_steps.empty() || !trace.path.empty() || !trace.device_path.empty(),
                      "--trace-steps {} needs --trace FILE", options.trace_steps);
   if (!options.trace_steps.empty()) parse_trace_steps(options.trace_steps, trace);
   return trace;
@@ -109,6 +110,7 @@ void check_output(const std::string& option, const std::string& path) {
 void check_outputs(const TrainOptions& options) {
   if (options.json != "-") check_output("--json", options.json);
   check_output("--trace", options.trace);
+  check_output("--device-trace", options.device_trace);
 }
 
 void write_summary(const RunSummary& summary, const std::string& path) {
@@ -234,6 +236,8 @@ void add_train_command(CLI::App& program) {
   command->add_option("--json", options->json, "write what the run did to this file; - is standard output");
   command->add_option("--trace", options->trace,
                       "write what every rank did when to this file: a Chrome trace (opens in Perfetto)");
+  command->add_option("--device-trace", options->device_trace,
+                      "write what rank 0's device did, kernel by kernel, to this file: a Chrome trace too");
   command->add_option("--trace-steps", options->trace_steps,
                       "steps in the trace: A:B, or one (default: the first two that are run)");
   command->add_option("--replay", options->replay,

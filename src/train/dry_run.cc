@@ -24,9 +24,9 @@ namespace {
 class NoKernel : public AttentionKernel {
  public:
   std::string name() const override { return "none"; }
-  void forward(const AttentionShape&, std::span<const KernelTask>, const RowPair&, const RowPair&,
-               const RowPair&, const RowPair&, const RowPair&) override {}
-  void backward(const AttentionShape&, std::span<const KernelTask>, KernelBackward&) override {}
+  void forward(const AttentionShape&, const KernelTasks&, const RowPair&, const RowPair&, const RowPair&,
+               const RowPair&, const RowPair&) override {}
+  void backward(const AttentionShape&, const KernelTasks&, KernelBackward&) override {}
 };
 
 at::Tensor index_select(const at::Tensor& x, int64_t dim, const at::Tensor& index) {

@@ -120,6 +120,16 @@ MemoryPlan plan_memory(Fabric& world, RunInputs& inputs, const BatchStream& stre
 
 void compare_memory(const Config& config, const MemoryReport& memory) {
   if (memory.predicted.empty()) return;
+  for (const SharedDevice& device : memory.shared) {
+    const int64_t predicted = memory.predicted_for(device);
+    log_info(
+        "memory: measured peak of tensors on a device that {} ranks share, ranks {} to {}: {}; predicted for "
+        "them together {}, {} of it",
+        device.ranks.size(), device.ranks.front(), device.ranks.back(), bytes_text(device.measured),
+        bytes_text(predicted),
+        three_places(static_cast<double>(predicted) / static_cast<double>(device.measured)));
+  }
+  if (memory.measured.empty()) return;
   double least = std::numeric_limits<double>::infinity(), most = 0;
   for (size_t rank = 0; rank < memory.measured.size(); ++rank) {
     const double ratio =

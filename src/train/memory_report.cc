@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <map>
 
 #include "base/check.h"
 
@@ -24,6 +25,32 @@ std::string extremes_text(const std::vector<int64_t>& by_rank) {
   if (by_rank.size() > 1)
     out += format(", {} on rank {} at the least", bytes_text(*least), least - by_rank.begin());
   return out;
+}
+
+int64_t MemoryReport::predicted_for(const SharedDevice& device) const {
+  int64_t sum = 0;
+  if (predicted.empty()) return sum;
+  for (const int32_t rank : device.ranks) sum += predicted[static_cast<size_t>(rank)];
+  return sum;
+}
+
+void set_measured(MemoryReport& report, const std::vector<int64_t>& devices,
+                  const std::vector<int64_t>& peaks) {
+  std::map<int64_t, SharedDevice> by_device;
+  bool shared = false;
+  for (size_t rank = 0; rank < devices.size(); ++rank) {
+    if (devices[rank] == 0) continue;  // the CPU's tensors are counted rank by rank
+    SharedDevice& device = by_device[devices[rank]];
+    device.ranks.push_back(static_cast<int32_t>(rank));
+    device.measured = std::max(device.measured, peaks[rank]);
+    shared = shared || device.ranks.size() > 1;
+  }
+  report.measured.clear(), report.shared.clear();
+  if (!shared) {
+    report.measured = peaks;
+    return;
+  }
+  for (const auto& [identity, device] : by_device) report.shared.push_back(device);
 }
 
 std::vector<int64_t> gather_numbers(Fabric& world, int64_t own, const std::string& name) {

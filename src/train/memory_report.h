@@ -20,9 +20,24 @@ std::string extremes_text(const std::vector<int64_t>& by_rank);
 /// Every rank's number, by rank. A collective.
 std::vector<int64_t> gather_numbers(Fabric& world, int64_t own, const std::string& name);
 
-/// Peaks by rank, in bytes of tensors.
-struct MemoryReport {
-  std::vector<int64_t> predicted, measured;
+/// A device that several ranks share, and the most bytes of tensors that they had there together.
+struct SharedDevice {
+  std::vector<int32_t> ranks;
+  int64_t measured = 0;
 };
+
+/// Peaks by rank, in bytes of tensors where the run computes.
+struct MemoryReport {
+  std::vector<int64_t> predicted;
+  std::vector<int64_t> measured;     // none where ranks share a device: nobody tells their tensors apart
+  std::vector<SharedDevice> shared;  // and these instead
+  /// What was predicted for the ranks of a shared device together; they needn't be at their peaks at once. 0
+  /// without predictions.
+  int64_t predicted_for(const SharedDevice& device) const;
+};
+
+/// Which of them a run measured, by each rank's device (device_identity()) and that rank's measure.
+void set_measured(MemoryReport& report, const std::vector<int64_t>& devices,
+                  const std::vector<int64_t>& peaks);
 
 }  // namespace distca

@@ -1,8 +1,8 @@
 #include "train/prepared_step.h"
 
+#include <ATen/ops/_pin_memory.h>
 #include <ATen/ops/tensor.h>
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <utility>
@@ -30,7 +30,7 @@ std::vector<int64_t> home_loads(const Layout& layout) {
 
 namespace {
 
-PreparedStep map_tensors(PreparedStep step, const std::function<at::Tensor(const at::Tensor&)>& map) {
+PreparedStep map_tensors(PreparedStep step, const TensorMap& map) {
   std::map<const SlotTables*, std::shared_ptr<const SlotTables>> made;
   for (PreparedTick& tick : step.ticks) {
     for (auto& slots : tick.slots) {
@@ -127,8 +127,9 @@ PreparedStep StepPreparer::make() {
   step.plan_ms = (thread_cpu_seconds() - begin) * 1e3;
   for (size_t i = 0; i < layouts.size(); ++i)
     step.nano_batches.push_back(rows_of(step.batch.nano_batches[i], layouts[i]));
-  if (!options_.device.is_cuda()) return step;
-  return map_tensors(std::move(step), [](const at::Tensor& x) { return x.pin_memory(); });
+  if (options_.device.is_cpu()) return step;
+  return map_tensors(std::move(step),
+                     [&](const at::Tensor& x) { return at::_pin_memory(x, options_.device); });
 }
 
 void StepPreparer::plan_ticks(PreparedStep& step, const std::vector<Layout>& layouts) const {

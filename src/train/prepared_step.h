@@ -43,9 +43,10 @@ struct PrepareOptions {
   RankPlace place;
   LlamaConfig model;
   at::ScalarType dtype = at::kFloat;
-  int64_t nano_batches = 1;      // of a micro-batch
-  int64_t steps = 0;             // the last step + 1: nothing beyond it is prepared
-  at::Device device = at::kCPU;  // where steps will run: for a CUDA device they are made in pinned memory
+  int64_t nano_batches = 1;  // of a micro-batch
+  int64_t steps = 0;         // the last step + 1: nothing beyond it is prepared
+  at::Device device =
+      at::kCPU;  // where steps will run: for one that isn't the CPU they are made in pinned memory
 };
 
 /// Where the documents of a nano-batch lie on the data-parallel ranks.

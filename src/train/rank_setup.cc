@@ -94,7 +94,8 @@ PrepareOptions prepare_options(const RunInputs& inputs, const RankGrid& grid, co
   ticks.plan.kv_row_limit = inputs.kv_row_limit;
   ticks.plan.cp = static_cast<int32_t>(config.parallel.cp);
   ticks.plan.search_moves = config.attention.search;
-  const AttentionShape shape = attention_shape(inputs.model, grid.tp);
+  const AttentionShape shape = ticks.shape = attention_shape(inputs.model, grid.tp);
+  ticks.kernel = make_attention_kernel(config.attention.kernel, inputs.device.type(), /*threads=*/1);
   const LayerHeads heads = {shape.heads, shape.kv_heads, shape.head_dim,
                             static_cast<int64_t>(c10::elementSize(options.dtype))};
   ticks.plan.bytes = row_bytes(heads);

@@ -9,6 +9,7 @@
 
 #include "attend/attention_kernel.h"
 #include "attend/device.h"
+#include "attend/device_trace.h"
 #include "base/check.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -112,10 +113,14 @@ class StepTracer {
   }
 
   void before_step(Trainer& trainer) {
-    if (!done_ && trainer.next_step() >= first_ && trainer.next_step() < last_) trainer.spans.start();
+    const bool chosen = trainer.next_step() >= first_ && trainer.next_step() < last_;
+    if (!done_ && chosen) trainer.spans.start();
+    const bool records_device = !inputs_.trace.device_path.empty() && trainer.fabrics().world.rank() == 0;
+    if (records_device && trainer.next_step() == first_) device_.emplace(inputs_.device);
   }
 
   void after_step(const Trainer& trainer, const StepMetrics& metrics) {
+    if (metrics.step + 1 >= last_) write_device();
     if (done_ || metrics.step < first_ || metrics.step >= last_) return;
     steps_.push_back({trainer.last_batch(), metrics.digest});
   }
@@ -123,6 +128,7 @@ class StepTracer {
   /// Writes what there is, once all chosen steps are done or `at_the_end`. Every rank calls it, this one
   /// being `rank` of the run.
   void write(Trainer& trainer, int32_t rank, bool at_the_end) {
+    if (at_the_end) write_device();
     if (done_) return;
     if (steps_.empty()) return at_the_end ? warn(rank) : void();
     if (!at_the_end && trainer.next_step() < last_) return;
@@ -137,6 +143,12 @@ class StepTracer {
   void set_done(bool done) { done_ = done; }
 
  private:
+  void write_device() {
+    if (!device_) return;
+    device_->write(inputs_.trace.device_path);
+    device_.reset();
+  }
+
   void warn(int32_t rank) const {
     if (rank == 0)
       log_warning("--trace {}: none of the steps {} to {} was run", inputs_.trace.path, first_, last_ - 1);
@@ -147,6 +159,7 @@ class StepTracer {
   int64_t first_, last_;
   bool done_ = false;
   std::vector<RecordedStep> steps_;
+  std::optional<DeviceTrace> device_;
 };
 
 Json breakdown_json(const std::vector<RankBreakdown>& ranks) {
@@ -156,6 +169,15 @@ Json breakdown_json(const std::vector<RankBreakdown>& ranks) {
     for (const WorkKind kind : kBreakdownKinds) one[std::string(name_of(kind)) + "_s"] = ranks[rank].of(kind);
     one["other_s"] = ranks[rank].other();
     out.push_back(std::move(one));
+  }
+  return out;
+}
+
+Json memory_json(const MemoryReport& memory) {
+  Json out = {{"predicted", memory.predicted}, {"measured", memory.measured}};
+  for (const SharedDevice& device : memory.shared) {
+    out["shared"].push_back(Json{
+        {"ranks", device.ranks}, {"measured", device.measured}, {"predicted", memory.predicted_for(device)}});
   }
   return out;
 }
@@ -243,7 +265,7 @@ std::string RunSummary::json() const {
               {"load_max_over_mean_none", load_max_over_mean_none},
               {"bytes_per_step", bytes},
               {"wait_s_per_step", wait_s},
-              {"memory", {{"predicted", memory.predicted}, {"measured", memory.measured}}},
+              {"memory", memory_json(memory)},
               {"checkpoint", checkpoint},
               {"held_rows", planning.held_rows},
               {"held_rows_max_over_mean", planning.held_rows_max_over_mean},
@@ -398,7 +420,11 @@ class Run {
   void close(LiveBytes& memory) {
     reporter_.reset();
     tracer_.write(trainer_, rank_, /*at_the_end=*/true);
-    summary_.memory.measured = gather_numbers(world(), memory.peak(), "peaks of memory");
+    const at::Device device = inputs_.device;
+    const auto identity = static_cast<int64_t>(device_identity(device));
+    const std::vector<int64_t> devices = gather_numbers(world(), identity, "devices of ranks");
+    const int64_t peak = device.is_cuda() ? peak_bytes(device) : memory.peak();
+    set_measured(summary_.memory, devices, gather_numbers(world(), peak, "peaks of memory"));
     summary_.breakdown = gather_breakdown(world(), {trainer_.spans.seconds(), trainer_.steps_s, rank_});
   }
 
@@ -464,6 +490,7 @@ RunSummary run_training(Fabric& fabric, RunInputs inputs) {
   Trainer trainer(fabric, inputs);
   if (!summary.checkpoint.empty()) load_checkpoint(summary.checkpoint, trainer);
   memory.reset_peak();
+  reset_peak_bytes(inputs.device);
   summary.first_step = trainer.next_step();
   if (fabric.rank() == 0) {
     prepare_to_write(config, summary.checkpoint);

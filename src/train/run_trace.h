@@ -15,6 +15,7 @@ namespace distca {
 
 struct TraceOptions {
   std::string path;               // empty: no trace
+  std::string device_path;        // of what rank 0's device does (attend/device_trace.h); empty: none
   int64_t first = -1, last = -1;  // steps first … last − 1; −1: the first two that are run
 };
 

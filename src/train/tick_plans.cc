@@ -98,8 +98,11 @@ Plan TickPlanner::plan_of_forward(const Tick& tick, const std::vector<bool>& run
 std::shared_ptr<const SlotTables> TickPlanner::tables_of(const Made& made, const Exchange& exchange,
                                                          int64_t home_rows) const {
   auto out = std::make_shared<SlotTables>();
-  out->tables = std::make_shared<RankTables>(
+  auto tables = std::make_shared<RankTables>(
       make_rank_tables(made.plan, exchange, digests_.back(), options_.rank, at::kCPU, home_rows));
+  if (options_.kernel)
+    tables->kernel = options_.kernel->prepare(options_.shape, tables->tasks, tables->first_rows());
+  out->tables = std::move(tables);
   // As Exchange numbers rows: by document, so stage by stage.
   std::vector<int64_t> q_end(made.doc_end.size(), 0), kv_end = q_end;
   size_t task = 0;

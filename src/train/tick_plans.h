@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "attend/attention_kernel.h"
 #include "attend/rank_tables.h"
 #include "plan/exchange.h"
 #include "plan/link_cost.h"
@@ -40,6 +41,9 @@ struct TickPlanOptions {
   std::optional<LinkCost> link;  // what exchanges are weighed against; none: they cost nothing
   bool keep = false;             // backward runs every task on the server of its forward
   int32_t rank = 0;              // whose tables are made, among those that share exchanges
+  /// Whose tables are made with them, for layers of this shape; null: none.
+  std::shared_ptr<const AttentionKernel> kernel;
+  AttentionShape shape;
 
   int32_t stages() const { return stage_end - stage_begin; }
   int32_t home_ranks() const { return stages() * grid.dp; }

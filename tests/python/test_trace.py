@@ -175,3 +175,13 @@ def test_files_that_hold_no_recorded_step(runs):
     path.write_text(json.dumps(whole))
     done = replay(runs, path)
     assert done.returncode == 2 and "damaged" in done.stderr
+
+
+def test_a_device_trace_has_the_operators_of_the_chosen_steps(runs, tmp_path):
+    def products(first, last):
+        path = tmp_path / f"device-{first}-{last}.json"
+        run(runs, "train.steps=3", options=("--device-trace", path, "--trace-steps", f"{first}:{last}"))
+        return sum(event.get("name") == "aten::mm" for event in json.loads(path.read_text())["traceEvents"])
+
+    one, two = products(1, 2), products(1, 3)
+    assert one > 0 and two == 2 * one
