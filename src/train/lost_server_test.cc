@@ -380,7 +380,8 @@ TEST(LostServer, CheckpointsAndTracesOfARunThatLostOneAreWhole) {
   inputs.config.checkpoint.dir = folder + "/checkpoints";
   inputs.config.checkpoint.every = 1;
   inputs.config.checkpoint.keep = 100;
-  inputs.trace = {.path = folder + "/trace.json", .first = 1, .last = 3};
+  inputs.trace.path = folder + "/trace.json";
+  inputs.trace.first = 1, inputs.trace.last = 3;
   // The server isn't in the gathering: it dies in the step after, while rank 0 writes.
   expect_dense(run(inputs, 4, {{2, 2, "comparison of plans"}}), inputs);
   for (const char* step : {"1", "2", "3", "4"})
