@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "plan/transport_bound.h"
+
 namespace distca {
 namespace {
 
@@ -61,6 +63,26 @@ struct Surpluses {
 
 bool is_whole(const Layout& layout, const Shard& shard) {
   return shard.tokens.size() == layout.doc_lengths[static_cast<size_t>(shard.doc)];
+}
+
+/// Flows among so many donors and recipients at most are looked at one by one.
+constexpr size_t kMostFlows = 300;
+
+/// What sharing out the surplus costs at least, or 0.
+double transport_bound(const Layout& layout, const Surpluses& all, const RowBytes& bytes, int64_t padding) {
+  std::vector<double> surplus, rooms;
+  for (const double over : all.surplus) {
+    if (over > 0) surplus.push_back(over);
+  }
+  for (const double room : all.rooms) {
+    if (room > 0) rooms.push_back(room);
+  }
+  if (surplus.empty() || surplus.size() * rooms.size() > kMostFlows) return 0;
+  const int64_t longest = *std::max_element(layout.doc_lengths.begin(), layout.doc_lengths.end());
+  const auto tokens = static_cast<double>((longest + kTileRows - 1) / kTileRows * kTileRows);
+  const MoveCost cost(bytes, tokens, static_cast<double>(padding),
+                      *std::max_element(surplus.begin(), surplus.end()));
+  return transport_bound_bytes(surplus, rooms, cost);
 }
 
 /// Rows that a document's last tile counts and doesn't have.
@@ -198,6 +220,8 @@ LowerBound lower_bound(const Layout& layout, const std::vector<int64_t>& capacit
   LowerBound bound;
   bound.root = std::max(0.0, all.root_bound(cost) - free_keys);
   bound.mask = std::max({bound.root, masked, either - free_keys});
+  bound.best = bound.mask;
+  if (free_keys == 0) bound.best = std::max(bound.mask, transport_bound(layout, all, bytes, padding));
   return bound;
 }
 

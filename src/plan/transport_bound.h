@@ -1,0 +1,47 @@
+// The least that sharing out donors' surplus over recipients' rooms costs, where few servers' surplus and
+// room match badly.
+//
+// Let f(x) be the least that x of load costs which one server computes for another: f never falls, and
+// f(x + y) <= f(x) + f(y). Where load comes in to a server by some arcs and goes out by others, laying the
+// two side by side gives direct arcs: of these, each lies within an arc that ends where it does, no two
+// within the same. So some flows from donors to recipients alone cost no more, and empty every donor within
+// every room. Over flows like that, branch and bound splits the range of one flow after the other; in a range
+// f is at least a line from its lower end, and the cheapest flows under lines are a transport problem.
+// Wherever it stops, the least of what is open is a bound.
+#pragma once
+
+#include <vector>
+
+#include "plan/row_bytes.h"
+
+namespace distca {
+
+/// Bytes that a load moved from one server to another costs at least, out of documents none of which is
+/// longer than `longest` tokens, padding included, nor has fewer than 128 - `padding` rows in its last tile,
+/// for loads up to `most`. With D the longest, one document costs the root of plan/bound.h up to a load of
+/// rho · D² / (1 + rho)², and then what the mask makes of it; several cost the sum.
+class MoveCost {
+ public:
+  MoveCost(const RowBytes& bytes, double longest, double padding, double most);
+
+  double operator()(double load) const;
+
+  /// The steepest line from `low` that is nowhere above the cost up to `high` > `low`.
+  double slope(double low, double high) const;
+
+ private:
+  double of_one(double load) const;
+  double of_several(double load, size_t knots) const;
+  void add_knots(double most);
+
+  double row_, key_, padding_, rho_, length_;
+  double concave_;                     // load up to which the mask clips nothing
+  std::vector<double> loads_, costs_;  // the cost is at least the broken line through these
+};
+
+/// What it costs at least to share out `surplus` over `rooms` after about `work` flows were looked at: more
+/// is closer. 0 where that can't be done.
+double transport_bound_bytes(const std::vector<double>& surplus, const std::vector<double>& rooms,
+                             const MoveCost& cost, int work = 100'000);
+
+}  // namespace distca
