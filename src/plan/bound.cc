@@ -65,6 +65,22 @@ bool is_whole(const Layout& layout, const Shard& shard) {
   return shard.tokens.size() == layout.doc_lengths[static_cast<size_t>(shard.doc)];
 }
 
+/// Rows that a document's last tile counts and doesn't have.
+int64_t padding_of(const Shard& shard) {
+  return (kTileRows - shard.tokens.end % kTileRows) % kTileRows;
+}
+
+/// The load of a shard at home, as every cut of it has it at least.
+int64_t load_of(const Layout& layout, const Shard& shard) {
+  const Task task{shard.doc, shard.tokens, {0, shard.tokens.end}, shard.home};
+  if (!is_whole(layout, shard)) return pairs(task);
+  return padded_pairs(task) - (padding_of(shard) > 0 ? 1 : 0);  // it was rounded up
+}
+
+DocumentCost document_cost(int64_t tokens, int64_t padding, const RowBytes& bytes) {
+  return {bytes, static_cast<double>(tokens + padding), static_cast<double>(padding)};
+}
+
 /// Flows among so many donors and recipients at most are looked at one by one.
 constexpr size_t kMostFlows = 300;
 
@@ -79,22 +95,10 @@ double transport_bound(const Layout& layout, const Surpluses& all, const RowByte
   }
   if (surplus.empty() || surplus.size() * rooms.size() > kMostFlows) return 0;
   const int64_t longest = *std::max_element(layout.doc_lengths.begin(), layout.doc_lengths.end());
-  const auto tokens = static_cast<double>((longest + kTileRows - 1) / kTileRows * kTileRows);
-  const MoveCost cost(bytes, tokens, static_cast<double>(padding),
+  const int64_t tiles = (longest + kTileRows - 1) / kTileRows;
+  const MoveCost cost(document_cost(tiles * kTileRows - padding, padding, bytes),
                       *std::max_element(surplus.begin(), surplus.end()));
   return transport_bound_bytes(surplus, rooms, cost);
-}
-
-/// Rows that a document's last tile counts and doesn't have.
-int64_t padding_of(const Shard& shard) {
-  return (kTileRows - shard.tokens.end % kTileRows) % kTileRows;
-}
-
-/// The load of a shard at home, as every cut of it has it at least.
-int64_t load_of(const Layout& layout, const Shard& shard) {
-  const Task task{shard.doc, shard.tokens, {0, shard.tokens.end}, shard.home};
-  if (!is_whole(layout, shard)) return pairs(task);
-  return padded_pairs(task) - (padding_of(shard) > 0 ? 1 : 0);  // it was rounded up
 }
 
 /// Shards of one rank under the price of a unit of load. With rho = a / b, the cheapest x of a document of D
@@ -190,7 +194,13 @@ double root_bound_bytes(const std::vector<int64_t>& loads, const std::vector<int
 
 double mask_bound_bytes(const Layout& layout, const std::vector<Shard>& shards, double surplus,
                         const RowBytes& bytes) {
-  return Offers(layout, shards, bytes).least_cost(surplus);
+  const double at_any_price = Offers(layout, shards, bytes).least_cost(surplus);
+  std::vector<DocumentCost> documents;
+  for (const Shard& shard : shards) {
+    if (!is_whole(layout, shard)) return at_any_price;
+    documents.push_back(document_cost(shard.tokens.end, padding_of(shard), bytes));
+  }
+  return std::max(at_any_price, documents_bound_bytes(std::move(documents), surplus));
 }
 
 LowerBound lower_bound(const Layout& layout, const std::vector<int64_t>& capacities, const RowBytes& bytes) {

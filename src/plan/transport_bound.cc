@@ -4,13 +4,8 @@
 #include <cmath>
 #include <limits>
 
-#include "plan/task.h"
-
 namespace distca {
 namespace {
-
-constexpr size_t kRootKnots = 200;
-constexpr size_t kMaskKnots = 500;
 
 /// Share of a sum of loads that is taken for nothing, and by how much bounds are lowered for it.
 constexpr double kNothing = 1e-9;
@@ -234,79 +229,6 @@ class BranchAndBound {
 };
 
 }  // namespace
-
-MoveCost::MoveCost(const RowBytes& bytes, double longest, double padding, double most)
-    : row_(static_cast<double>(bytes.q + bytes.o)),
-      key_(static_cast<double>(bytes.kv())),
-      padding_(padding),
-      rho_(row_ / key_),
-      length_(longest + 0.5),
-      concave_(rho_ * length_ * length_ / ((1 + rho_) * (1 + rho_))) {
-  add_knots(most);
-}
-
-double MoveCost::of_one(double load) const {
-  if (load <= 0) return 0;
-  const double root = load * key_ < row_ * padding_ * padding_
-                          ? key_ * load / padding_
-                          : 2 * std::sqrt(row_ * key_ * load) - row_ * padding_;
-  const double square = 1 + rho_ * rho_;
-  load -= 0.125;  // rows and keys are whole
-  if (load <= concave_) return root;
-  const double v = std::sqrt(std::max(0.0, length_ * length_ - 2 * load) / square);
-  return std::max(root, key_ * (length_ * (1 + rho_) - v * square) - row_ * padding_);
-}
-
-/// Up to where the mask clips, the cost is concave, and lines between its points lie below. From there on a
-/// knot has the cost that is due at the one before, so that a line up to the next is nowhere above either.
-void MoveCost::add_knots(double most) {
-  const double concave = std::min(concave_, most);
-  for (size_t k = 0; k <= kRootKnots; ++k) {
-    const double share = static_cast<double>(k) / kRootKnots;
-    loads_.push_back(concave * share * share);
-    costs_.push_back(of_one(loads_.back()));
-  }
-  if (most <= concave_) return;
-  const size_t before = costs_.size() - 1;
-  double due = costs_.back();
-  for (size_t k = 1; k <= kMaskKnots; ++k) {
-    costs_.push_back(due);
-    loads_.push_back(concave + (most - concave) * static_cast<double>(k) / kMaskKnots);
-    due = std::max(due, of_several(loads_.back(), before));
-  }
-}
-
-/// The cost is concave, then convex in what one document gives. So equal parts of some documents, all where
-/// it is convex, and at most one smaller part are the cheapest: the cost between two knots is at least that
-/// of the smaller part at the one below and of the others at the one above.
-double MoveCost::of_several(double load, size_t knots) const {
-  const double most = length_ * length_ / 2;  // that one document holds
-  double least = std::numeric_limits<double>::infinity();
-  for (double count = 1; count * concave_ <= load; ++count) {
-    for (size_t k = 0; k < knots && load - loads_[k] >= count * concave_; ++k) {
-      const double others = (load - loads_[k + 1]) / count;
-      if (others <= most) least = std::min(least, costs_[k] + count * of_one(others));
-    }
-  }
-  return least;
-}
-
-double MoveCost::operator()(double load) const {
-  const auto after = std::upper_bound(loads_.begin(), loads_.end(), load);
-  if (after == loads_.begin()) return 0;
-  if (after == loads_.end()) return costs_.back();
-  const auto at = static_cast<size_t>(after - loads_.begin());
-  const double share = (load - loads_[at - 1]) / (loads_[at] - loads_[at - 1]);
-  return costs_[at - 1] + share * (costs_[at] - costs_[at - 1]);
-}
-
-double MoveCost::slope(double low, double high) const {
-  const double start = (*this)(low);
-  double least = ((*this)(high)-start) / (high - low);
-  for (auto at = std::upper_bound(loads_.begin(), loads_.end(), low); at != loads_.end() && *at < high; ++at)
-    least = std::min(least, (costs_[static_cast<size_t>(at - loads_.begin())] - start) / (*at - low));
-  return std::max(0.0, least);
-}
 
 double transport_bound_bytes(const std::vector<double>& surplus, const std::vector<double>& rooms,
                              const MoveCost& cost, int work) {

@@ -12,32 +12,9 @@
 
 #include <vector>
 
-#include "plan/row_bytes.h"
+#include "plan/move_cost.h"
 
 namespace distca {
-
-/// Bytes that a load moved from one server to another costs at least, out of documents none of which is
-/// longer than `longest` tokens, padding included, nor has fewer than 128 - `padding` rows in its last tile,
-/// for loads up to `most`. With D the longest, one document costs the root of plan/bound.h up to a load of
-/// rho · D² / (1 + rho)², and then what the mask makes of it; several cost the sum.
-class MoveCost {
- public:
-  MoveCost(const RowBytes& bytes, double longest, double padding, double most);
-
-  double operator()(double load) const;
-
-  /// The steepest line from `low` that is nowhere above the cost up to `high` > `low`.
-  double slope(double low, double high) const;
-
- private:
-  double of_one(double load) const;
-  double of_several(double load, size_t knots) const;
-  void add_knots(double most);
-
-  double row_, key_, padding_, rho_, length_;
-  double concave_;                     // load up to which the mask clips nothing
-  std::vector<double> loads_, costs_;  // the cost is at least the broken line through these
-};
 
 /// What it costs at least to share out `surplus` over `rooms` after about `work` flows were looked at: more
 /// is closer. 0 where that can't be done.
