@@ -84,6 +84,9 @@ DocumentCost document_cost(int64_t tokens, int64_t padding, const RowBytes& byte
 /// Flows among so many donors and recipients at most are looked at one by one.
 constexpr size_t kMostFlows = 300;
 
+/// Of up to so many donors, documents count one by one: it takes a millisecond each.
+constexpr int64_t kFewDonors = 300;
+
 /// What sharing out the surplus costs at least, or 0.
 double transport_bound(const Layout& layout, const Surpluses& all, const RowBytes& bytes, int64_t padding) {
   std::vector<double> surplus, rooms;
@@ -220,10 +223,12 @@ LowerBound lower_bound(const Layout& layout, const std::vector<int64_t>& capacit
   }
   const Surpluses all(loads, capacities);
   const RootCost cost(bytes, padding);
+  const auto donors = std::count_if(all.surplus.begin(), all.surplus.end(), [](double x) { return x > 0; });
   double masked = 0, either = 0;
   for (size_t i = 0; i < at_home.size(); ++i) {
     if (all.surplus[i] <= 0) continue;
-    const double mask = mask_bound_bytes(layout, at_home[i], all.surplus[i], bytes);
+    const double mask = donors <= kFewDonors ? mask_bound_bytes(layout, at_home[i], all.surplus[i], bytes)
+                                             : Offers(layout, at_home[i], bytes).least_cost(all.surplus[i]);
     masked += mask;
     either += std::max(mask, all.fill(all.surplus[i], cost));
   }

@@ -244,14 +244,18 @@ Traffic traffic_of(const Plan& plan, const RowBytes& bytes) {
 
 /// Bytes by the root alone, or 0 where documents span ranks: the bound is loose there.
 double bound_of(const Layout& layout, const PlanOptions& options) {
-  int64_t total = 0;
+  const int32_t servers = layout.ranks + options.dedicated;
+  std::vector<int64_t> loads(static_cast<size_t>(servers), 0);
+  int64_t total = 0, padding = 0;
   for (const Shard& shard : layout.shards) {
     if (shard.tokens.size() < layout.doc_lengths[static_cast<size_t>(shard.doc)]) return 0;
-    total += padded_pairs({shard.doc, shard.tokens, {0, shard.tokens.end}, shard.home});
+    const int64_t load = padded_pairs({shard.doc, shard.tokens, {0, shard.tokens.end}, shard.home});
+    loads[static_cast<size_t>(shard.home)] += load;
+    total += load;
+    padding = std::max(padding, (kTileRows - shard.tokens.end % kTileRows) % kTileRows);
   }
-  const FinishTimes times =
-      finish_times(total, layout.ranks + options.dedicated, options.speeds, options.ci, options.tolerance);
-  return lower_bound(layout, times.capacity, options.bytes).root;
+  const FinishTimes times = finish_times(total, servers, options.speeds, options.ci, options.tolerance);
+  return root_bound_bytes(loads, times.capacity, options.bytes, padding);
 }
 
 /// Replaces a plan far above the lower bound by one whose servers together ship less, if there is one.
