@@ -25,9 +25,14 @@ constexpr int32_t kManyServers = 128;
 constexpr double kHeldBack = 0.4;
 
 /// Where a plan ends so far above the lower bound, all bytes come before the busiest server's: plans made for
-/// that are tried too, and the cheapest is taken if it saves a share that is worth it.
-constexpr double kFarAbove = 1.15;
-constexpr double kWorthwhile = 0.005;
+/// that are tried too, with so many times the moves, and the cheapest is taken if it saves a share that is
+/// worth it.
+struct Saving {
+  double far_above;
+  int64_t moves;
+  double worthwhile;
+};
+constexpr Saving kSavings[] = {{1.15, 1, 0.005}, {1.19, 4, 0}};
 constexpr double kManyHeldBack[] = {0, kHeldBack, 0.2, 0.1, 0.05};
 
 /// How often a plan above the byte limit is planned again.
@@ -260,19 +265,26 @@ double bound_of(const Layout& layout, const PlanOptions& options) {
 
 /// Replaces a plan far above the lower bound by one whose servers together ship less, if there is one.
 void save_bytes(const Layout& layout, const PlanOptions& options, PlanResult& result) {
-  const auto bytes = static_cast<double>(traffic_of(result.plan, options.bytes).total());
   const double bound = bound_of(layout, options);
-  if (bound == 0 || bytes <= kFarAbove * bound) return;
-  PlanResult best;
-  double least = (1 - kWorthwhile) * bytes;
-  for (const double held_back : kManyHeldBack) {
-    PlanResult other = schedule_once(layout, options, {.held_back = held_back, .goal = SearchFor::kBytes});
-    const auto other_bytes = static_cast<double>(traffic_of(other.plan, options.bytes).total());
-    if (other.within_tolerance < result.within_tolerance || other_bytes > least) continue;
-    best = std::move(other);
-    least = other_bytes;
+  if (bound == 0) return;
+  auto bytes = static_cast<double>(traffic_of(result.plan, options.bytes).total());
+  for (const Saving& saving : kSavings) {
+    if (bytes <= saving.far_above * bound) return;
+    PlanOptions more = options;
+    more.search_moves = saving.moves * options.search_moves;
+    PlanResult best;
+    double least = (1 - saving.worthwhile) * bytes;
+    for (const double held_back : kManyHeldBack) {
+      PlanResult other = schedule_once(layout, more, {.held_back = held_back, .goal = SearchFor::kBytes});
+      const auto other_bytes = static_cast<double>(traffic_of(other.plan, options.bytes).total());
+      if (other.within_tolerance < result.within_tolerance || other_bytes >= least) continue;
+      best = std::move(other);
+      least = other_bytes;
+    }
+    if (best.plan.servers == 0) continue;
+    result = std::move(best);
+    bytes = least;
   }
-  if (least < (1 - kWorthwhile) * bytes) result = std::move(best);
 }
 
 /// The best of a few attempts.
