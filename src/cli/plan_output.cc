@@ -37,7 +37,8 @@ Json report_json(const PlanReport& report) {
                    {"max_send", traffic.max_send()},
                    {"max_recv", traffic.max_receive()},
                    {"lower_bound", report.lower_bound ? Json(*report.lower_bound) : Json(nullptr)},
-                   {"mask_bound", report.mask_bound ? Json(*report.mask_bound) : Json(nullptr)}};
+                   {"mask_bound", report.mask_bound ? Json(*report.mask_bound) : Json(nullptr)},
+                   {"best_bound", report.best_bound ? Json(*report.best_bound) : Json(nullptr)}};
   if (report.all_gather) {
     json["all_gather"] = {{"total", report.all_gather->total()},
                           {"max_send", report.all_gather->max_send()},

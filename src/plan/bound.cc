@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "plan/transport_bound.h"
+
 namespace distca {
 namespace {
 
@@ -73,6 +75,33 @@ int64_t load_of(const Layout& layout, const Shard& shard) {
   const Task task{shard.doc, shard.tokens, {0, shard.tokens.end}, shard.home};
   if (!is_whole(layout, shard)) return pairs(task);
   return padded_pairs(task) - (padding_of(shard) > 0 ? 1 : 0);  // it was rounded up
+}
+
+DocumentCost document_cost(int64_t tokens, int64_t padding, const RowBytes& bytes) {
+  return {bytes, static_cast<double>(tokens + padding), static_cast<double>(padding)};
+}
+
+/// Flows among so many donors and recipients at most are looked at one by one.
+constexpr size_t kMostFlows = 300;
+
+/// Of up to so many donors, documents count one by one: it takes a millisecond each.
+constexpr int64_t kFewDonors = 300;
+
+/// What sharing out the surplus costs at least, or 0.
+double transport_bound(const Layout& layout, const Surpluses& all, const RowBytes& bytes, int64_t padding) {
+  std::vector<double> surplus, rooms;
+  for (const double over : all.surplus) {
+    if (over > 0) surplus.push_back(over);
+  }
+  for (const double room : all.rooms) {
+    if (room > 0) rooms.push_back(room);
+  }
+  if (surplus.empty() || surplus.size() * rooms.size() > kMostFlows) return 0;
+  const int64_t longest = *std::max_element(layout.doc_lengths.begin(), layout.doc_lengths.end());
+  const int64_t tiles = (longest + kTileRows - 1) / kTileRows;
+  const MoveCost cost(document_cost(tiles * kTileRows - padding, padding, bytes),
+                      *std::max_element(surplus.begin(), surplus.end()));
+  return transport_bound_bytes(surplus, rooms, cost);
 }
 
 /// Shards of one rank under the price of a unit of load. With rho = a / b, the cheapest x of a document of D
@@ -168,7 +197,13 @@ double root_bound_bytes(const std::vector<int64_t>& loads, const std::vector<int
 
 double mask_bound_bytes(const Layout& layout, const std::vector<Shard>& shards, double surplus,
                         const RowBytes& bytes) {
-  return Offers(layout, shards, bytes).least_cost(surplus);
+  const double at_any_price = Offers(layout, shards, bytes).least_cost(surplus);
+  std::vector<DocumentCost> documents;
+  for (const Shard& shard : shards) {
+    if (!is_whole(layout, shard)) return at_any_price;
+    documents.push_back(document_cost(shard.tokens.end, padding_of(shard), bytes));
+  }
+  return std::max(at_any_price, documents_bound_bytes(std::move(documents), surplus));
 }
 
 LowerBound lower_bound(const Layout& layout, const std::vector<int64_t>& capacities, const RowBytes& bytes) {
@@ -188,16 +223,20 @@ LowerBound lower_bound(const Layout& layout, const std::vector<int64_t>& capacit
   }
   const Surpluses all(loads, capacities);
   const RootCost cost(bytes, padding);
+  const auto donors = std::count_if(all.surplus.begin(), all.surplus.end(), [](double x) { return x > 0; });
   double masked = 0, either = 0;
   for (size_t i = 0; i < at_home.size(); ++i) {
     if (all.surplus[i] <= 0) continue;
-    const double mask = mask_bound_bytes(layout, at_home[i], all.surplus[i], bytes);
+    const double mask = donors <= kFewDonors ? mask_bound_bytes(layout, at_home[i], all.surplus[i], bytes)
+                                             : Offers(layout, at_home[i], bytes).least_cost(all.surplus[i]);
     masked += mask;
     either += std::max(mask, all.fill(all.surplus[i], cost));
   }
   LowerBound bound;
   bound.root = std::max(0.0, all.root_bound(cost) - free_keys);
   bound.mask = std::max({bound.root, masked, either - free_keys});
+  bound.best = bound.mask;
+  if (free_keys == 0) bound.best = std::max(bound.mask, transport_bound(layout, all, bytes, padding));
   return bound;
 }
 

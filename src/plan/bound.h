@@ -36,6 +36,7 @@ double mask_bound_bytes(const Layout& layout, const std::vector<Shard>& shards, 
 struct LowerBound {
   double root = 0;  // bytes, by the root alone
   double mask = 0;  // the larger of that and, donor by donor, what the mask makes of it
+  double best = 0;  // the larger of that and, where no document spans ranks, plan/transport_bound.h's
 };
 
 /// `capacities` are padded pairs, one a server. Keys that a document which spans ranks has at a server are

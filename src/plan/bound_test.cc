@@ -172,6 +172,7 @@ TEST(Bound, NoAssignmentOfTilesShipsLess) {
         const LowerBound bound = lower_bound(layout, all.capacities(), bytes);
         EXPECT_LE(bound.root, all.least() + 1e-9);
         EXPECT_LE(bound.mask, all.least() + 1e-9);
+        EXPECT_LE(bound.best, all.least() + 1e-9);
         EXPECT_LE(bound.root, bound.mask);
         bounded += std::isfinite(all.least()) && bound.mask > 0.5 * all.least();
       }
@@ -211,7 +212,8 @@ TEST(Bound, NoPlanWithinItsToleranceEndsBelow) {
     PlanResult result;
     const PlanReport report = plan_and_report(layout, options, result);
     if (!report.within_tolerance) continue;
-    ASSERT_GE(static_cast<double>(report.traffic.total()), *report.mask_bound * (1 - 1e-12));
+    ASSERT_GE(static_cast<double>(report.traffic.total()), *report.best_bound * (1 - 1e-12));
+    ASSERT_GE(*report.best_bound, *report.mask_bound);
     ASSERT_GE(*report.mask_bound, *report.lower_bound);
     bounded += *report.mask_bound > 0;
   }

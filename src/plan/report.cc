@@ -81,6 +81,7 @@ void report_bound(const Layout& layout, const PlanOptions& options, const std::v
   const LowerBound bound = lower_bound(layout, times.capacity, options.bytes);
   report.lower_bound = bound.root;
   report.mask_bound = bound.mask;
+  report.best_bound = bound.best;
 }
 
 }  // namespace

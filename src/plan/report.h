@@ -22,8 +22,9 @@ struct PlanReport {
   double pairs_max_over_mean = 0, padded_max_over_mean = 0, min_over_mean = 0;
   double tokens_max_over_mean = 0, token_deviation = 0;  // over ranks with a home; the deviation in tokens
   Traffic traffic;
-  // Bytes (plan/bound.h), by the root alone and with the mask; for cad on a fixed layout, costs in pairs.
-  std::optional<double> lower_bound, mask_bound;
+  // Bytes (plan/bound.h), by the root alone, with the mask, and the best known; for cad on a fixed layout,
+  // costs in pairs.
+  std::optional<double> lower_bound, mask_bound, best_bound;
   double held_rows_max_over_mean = 0;
   int64_t max_held_rows = 0;
   int64_t tasks = 0, moved_tasks = 0;

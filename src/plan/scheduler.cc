@@ -3,9 +3,11 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "plan/bound.h"
 #include "plan/byte_limit.h"
 #include "plan/draft.h"
 #include "plan/exchange.h"
+#include "plan/finish.h"
 #include "plan/kin.h"
 #include "plan/level.h"
 #include "plan/search.h"
@@ -19,8 +21,19 @@ constexpr int kRepairRounds = 4;
 
 /// Where loads and causal pairs are both at their limit, search finds little: up to so many servers, a second
 /// try leaves this share of the tolerance to loads unused, and the cheaper plan is taken.
-constexpr int32_t kSecondTryServers = 128;
+constexpr int32_t kManyServers = 128;
 constexpr double kHeldBack = 0.4;
+
+/// Where a plan ends so far above the lower bound, all bytes come before the busiest server's: plans made for
+/// that are tried too, with so many times the moves, and the cheapest is taken if it saves a share that is
+/// worth it.
+struct Saving {
+  double far_above;
+  int64_t moves;
+  double worthwhile;
+};
+constexpr Saving kSavings[] = {{1.15, 1, 0.005}, {1.19, 4, 0}};
+constexpr double kManyHeldBack[] = {0, kHeldBack, 0.2, 0.1, 0.05};
 
 /// How often a plan above the byte limit is planned again.
 constexpr int kLimitAttempts = 4;
@@ -202,14 +215,20 @@ void check_limits(const Plan& plan, const PlanOptions& options) {
   }
 }
 
-PlanResult schedule_once(const Layout& layout, const PlanOptions& options, double held_back,
-                         double least_tolerance = kLeastTolerance) {
-  Draft draft(layout, options, least_tolerance);
-  draft.hold_back(held_back);
+/// One way to make a plan.
+struct Attempt {
+  double held_back = 0;  // share of the tolerance
+  double least_tolerance = kLeastTolerance;
+  SearchFor goal = SearchFor::kBusiest;
+};
+
+PlanResult schedule_once(const Layout& layout, const PlanOptions& options, const Attempt& attempt) {
+  Draft draft(layout, options, attempt.least_tolerance);
+  draft.hold_back(attempt.held_back);
   assign_all(draft);
   Repair(draft).run();
   PlanResult result;
-  const SearchCost cost = search(draft, options.search_moves);
+  const SearchCost cost = search(draft, options.search_moves, attempt.goal);
   result.cost_before_search = cost.before;
   result.cost = cost.after;
   draft.hold_back(0);
@@ -224,19 +243,66 @@ PlanResult schedule_once(const Layout& layout, const PlanOptions& options, doubl
   return result;
 }
 
+Traffic traffic_of(const Plan& plan, const RowBytes& bytes) {
+  return planned_traffic(plan, make_exchange(plan), bytes);
+}
+
+/// Bytes by the root alone, or 0 where documents span ranks: the bound is loose there.
+double bound_of(const Layout& layout, const PlanOptions& options) {
+  const int32_t servers = layout.ranks + options.dedicated;
+  std::vector<int64_t> loads(static_cast<size_t>(servers), 0);
+  int64_t total = 0, padding = 0;
+  for (const Shard& shard : layout.shards) {
+    if (shard.tokens.size() < layout.doc_lengths[static_cast<size_t>(shard.doc)]) return 0;
+    const int64_t load = padded_pairs({shard.doc, shard.tokens, {0, shard.tokens.end}, shard.home});
+    loads[static_cast<size_t>(shard.home)] += load;
+    total += load;
+    padding = std::max(padding, (kTileRows - shard.tokens.end % kTileRows) % kTileRows);
+  }
+  const FinishTimes times = finish_times(total, servers, options.speeds, options.ci, options.tolerance);
+  return root_bound_bytes(loads, times.capacity, options.bytes, padding);
+}
+
+/// Replaces a plan far above the lower bound by one whose servers together ship less, if there is one.
+void save_bytes(const Layout& layout, const PlanOptions& options, PlanResult& result) {
+  const double bound = bound_of(layout, options);
+  if (bound == 0) return;
+  auto bytes = static_cast<double>(traffic_of(result.plan, options.bytes).total());
+  for (const Saving& saving : kSavings) {
+    if (bytes <= saving.far_above * bound) return;
+    PlanOptions more = options;
+    more.search_moves = saving.moves * options.search_moves;
+    PlanResult best;
+    double least = (1 - saving.worthwhile) * bytes;
+    for (const double held_back : kManyHeldBack) {
+      PlanResult other = schedule_once(layout, more, {.held_back = held_back, .goal = SearchFor::kBytes});
+      const auto other_bytes = static_cast<double>(traffic_of(other.plan, options.bytes).total());
+      if (other.within_tolerance < result.within_tolerance || other_bytes >= least) continue;
+      best = std::move(other);
+      least = other_bytes;
+    }
+    if (best.plan.servers == 0) continue;
+    result = std::move(best);
+    bytes = least;
+  }
+}
+
 /// The best of a few attempts.
 PlanResult schedule_well(const Layout& layout, const PlanOptions& options) {
-  PlanResult result = schedule_once(layout, options, 0);
-  if (options.search_moves > 0 && result.plan.servers <= kSecondTryServers) {
-    PlanResult other = schedule_once(layout, options, kHeldBack);
+  PlanResult result = schedule_once(layout, options, {});
+  if (result.plan.servers > kManyServers) return result;
+  const bool limited = options.byte_limit > 0 || options.kv_row_limit > 0 || options.min_gain > 0;
+  if (options.search_moves > 0) {
+    PlanResult other = schedule_once(layout, options, {.held_back = kHeldBack});
     other.cost_before_search = result.cost_before_search;
     const bool better = other.within_tolerance >= result.within_tolerance && other.cost < result.cost;
     if (better) result = std::move(other);
+    if (!limited && !options.cost.in_seconds()) save_bytes(layout, options, result);
   }
   const bool far_short = result.latest_finish > 1 + options.tolerance + kFarShort;
-  if (far_short && options.min_gain == 0 && result.plan.servers <= kSecondTryServers) {
+  if (far_short && options.min_gain == 0) {
     for (const double looser : kLooserTolerances) {
-      PlanResult other = schedule_once(layout, options, 0, looser);
+      PlanResult other = schedule_once(layout, options, {.least_tolerance = looser});
       if (other.within_tolerance || other.latest_finish < result.latest_finish) result = std::move(other);
       if (result.within_tolerance) break;
     }
@@ -245,7 +311,7 @@ PlanResult schedule_well(const Layout& layout, const PlanOptions& options) {
 }
 
 int64_t busiest(const Plan& plan, const RowBytes& bytes) {
-  const Traffic traffic = planned_traffic(plan, make_exchange(plan), bytes);
+  const Traffic traffic = traffic_of(plan, bytes);
   return std::max(traffic.max_send(), traffic.max_receive());
 }
 
@@ -269,7 +335,7 @@ PlanResult schedule(const Layout& layout, const PlanOptions& options) {
   if (options.quick) {
     PlanOptions rows_alone = options;
     rows_alone.byte_limit = 0;
-    PlanResult result = schedule_once(layout, options, 0);
+    PlanResult result = schedule_once(layout, options, {});
     check_limits(result.plan, rows_alone);
     return result;
   }

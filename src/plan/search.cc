@@ -23,7 +23,11 @@ constexpr double kMoreBytes = 0.01;
 
 class Search {
  public:
-  explicit Search(Draft& draft) : draft_(draft), random_(kSeed), touched_(draft.servers().size(), false) {
+  Search(Draft& draft, SearchFor goal)
+      : draft_(draft),
+        random_(kSeed),
+        busy_weight_(goal == SearchFor::kBusiest ? kBusyWeight : 0),
+        touched_(draft.servers().size(), false) {
     busy_bound_ = std::max(bound_of_busiest_donor(), draft.busiest_at_home());
     if (draft.options().byte_limit > 0) busy_bound_ = std::min(busy_bound_, draft.options().byte_limit);
     unassigned_ = draft.margin();
@@ -94,7 +98,7 @@ class Search {
     if (above <= 0) return 0;
     const auto bound = static_cast<double>(busy_bound_);
     const double excess = above > kMostTimes * bound ? above * kMostTimes : above * above / bound;
-    const auto busy = static_cast<int64_t>(excess * kBusyWeight);
+    const auto busy = static_cast<int64_t>(excess * busy_weight_);
     const int64_t limit = draft_.options().byte_limit;
     return busy + (limit == 0 ? 0 : kLimitWeight * std::max<int64_t>(0, draft_.busy(server) - limit));
   }
@@ -261,6 +265,7 @@ class Search {
 
   Draft& draft_;
   Random random_;
+  double busy_weight_;
   std::vector<bool> touched_;
   std::vector<int32_t> recipients_, group_, givers_;
   std::vector<Change> saved_, journal_;
@@ -273,8 +278,8 @@ class Search {
 
 }  // namespace
 
-SearchCost search(Draft& draft, int64_t moves) {
-  return Search(draft).run(moves);
+SearchCost search(Draft& draft, int64_t moves, SearchFor goal) {
+  return Search(draft, goal).run(moves);
 }
 
 }  // namespace distca

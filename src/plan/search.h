@@ -8,13 +8,17 @@
 
 namespace distca {
 
-/// What a draft costs, in bytes: those of all pieces, and for every server that sends or receives more
-/// than the donor that gives most must send at the cheapest, the square of the excess over that bound.
+/// Whether the busiest servers are to be relieved, or all bytes count alike.
+enum class SearchFor { kBusiest, kBytes };
+
+/// What a draft costs, in bytes: those of all pieces, and with kBusiest, for every server that sends or
+/// receives more than the donor that gives most must send at the cheapest, the square of the excess over that
+/// bound.
 struct SearchCost {
   int64_t before = 0, after = 0;
 };
 
 /// Tries `moves` changes, the same on every machine. The draft never costs more afterwards.
-SearchCost search(Draft& draft, int64_t moves);
+SearchCost search(Draft& draft, int64_t moves, SearchFor goal);
 
 }  // namespace distca
