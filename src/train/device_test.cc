@@ -53,6 +53,11 @@ DeviceRun run_on_devices(int32_t ranks, const RunInputs& inputs) {
 /// on: a fourth step's loss shows what the third has left.
 RunInputs inputs_of(const ExactMode& mode) {
   RunInputs inputs = testing::exact_run(mode, "float64");
+  // Half the rows; documents still lie over three ranks.
+  inputs.config.train.tokens_per_batch /= 2;
+  inputs.source = testing::random_documents(
+      {350, 1, 150, 200, 1, 145, 19, 325, 155, 2, 197, 1, 64, 128, 65, 405, 300, 3, 255},
+      inputs.model.vocab_size, 3);
   inputs.config.train.steps = !mode.graphs ? 2 : mode.overlap == "single" ? 3 : 4;
   inputs.model.num_hidden_layers = 2;
   return inputs;
