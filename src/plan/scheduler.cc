@@ -25,14 +25,15 @@ constexpr int32_t kManyServers = 128;
 constexpr double kHeldBack = 0.4;
 
 /// Where a plan ends so far above the lower bound, all bytes come before the busiest server's: plans made for
-/// that are tried too, with so many times the moves, and the cheapest is taken if it saves a share that is
-/// worth it.
+/// that are tried too, with so many times the moves from so many servers on (fewer find no more by then), and
+/// the cheapest is taken if it saves a share that is worth it.
 struct Saving {
   double far_above;
   int64_t moves;
+  int32_t servers;
   double worthwhile;
 };
-constexpr Saving kSavings[] = {{1.15, 1, 0.005}, {1.19, 4, 0}};
+constexpr Saving kSavings[] = {{1.15, 1, 1, 0.005}, {1.19, 4, 64, 0}};
 constexpr double kManyHeldBack[] = {0, kHeldBack, 0.2, 0.1, 0.05};
 
 /// How often a plan above the byte limit is planned again.
@@ -269,7 +270,7 @@ void save_bytes(const Layout& layout, const PlanOptions& options, PlanResult& re
   if (bound == 0) return;
   auto bytes = static_cast<double>(traffic_of(result.plan, options.bytes).total());
   for (const Saving& saving : kSavings) {
-    if (bytes <= saving.far_above * bound) return;
+    if (bytes <= saving.far_above * bound || result.plan.servers < saving.servers) return;
     PlanOptions more = options;
     more.search_moves = saving.moves * options.search_moves;
     PlanResult best;
@@ -297,7 +298,9 @@ PlanResult schedule_well(const Layout& layout, const PlanOptions& options) {
     other.cost_before_search = result.cost_before_search;
     const bool better = other.within_tolerance >= result.within_tolerance && other.cost < result.cost;
     if (better) result = std::move(other);
-    if (!limited && !options.cost.in_seconds()) save_bytes(layout, options, result);
+    // The bound is one of equal servers, and of pairs.
+    const bool equal = options.dedicated == 0 && options.ci.empty() && options.speeds.empty();
+    if (equal && !limited && !options.cost.in_seconds()) save_bytes(layout, options, result);
   }
   const bool far_short = result.latest_finish > 1 + options.tolerance + kFarShort;
   if (far_short && options.min_gain == 0) {
