@@ -2,6 +2,8 @@
 // those that a rank has, and out of any.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "plan/row_bytes.h"
