@@ -48,7 +48,7 @@ struct Options {
   double bandwidth = 0;
   double tolerance = 0.02;
   bool wall = false;
-  std::string profile, json, write_model;
+  std::string profile, json, trace, write_model;
   bool predict = false;
   std::vector<double> speeds;
 };
@@ -192,6 +192,7 @@ Result run(const Options& options, const std::string& name, int32_t ranks, const
     trainer.spans.start(/*keep_spans=*/false);
     WorkSeconds before = {};
     for (int64_t i = 0; i < options.steps; ++i) {
+      if (!options.trace.empty() && i + 1 == options.steps) trainer.spans.start();
       const StepMetrics metrics = trainer.step();
       const WorkSeconds now = trainer.spans.seconds();
       WorkSeconds& own = seconds[static_cast<size_t>(i)][static_cast<size_t>(fabric.rank())];
@@ -201,6 +202,10 @@ Result run(const Options& options, const std::string& name, int32_t ranks, const
     }
     const auto breakdown = gather_breakdown(fabric, {trainer.spans.seconds(), trainer.steps_s});
     if (fabric.rank() == 0) bubble = bubble_of(breakdown);
+    if (!options.trace.empty()) {
+      const std::string file = format("{}{}-r{}.json", options.trace, name, ranks);
+      write_trace(fabric, fabric.rank(), trainer.spans.spans(), file, "");
+    }
   });
   std::vector<double> step_s, ratios, bounds, waits, loads, plans, packs, reduces, attention, attention_max,
       ci_max;
@@ -326,6 +331,7 @@ int main(int argc, char** argv) {
   app.add_option("--profile", options.profile, "of `distca profile`: cases with +profile plan by it");
   app.add_option("--speeds", options.speeds, "of ranks' clocks")->delimiter(',');
   app.add_option("--json", options.json);
+  app.add_option("--trace", options.trace, "write each case's last step to PREFIX + CASE-rN.json");
   app.add_flag("--predict", options.predict,
                "print the simulator's seconds over the measured ones; needs --profile");
   app.add_option("--write-model", options.write_model,

@@ -61,6 +61,7 @@ RunnerOptions runner_options(const RunInputs& inputs, const RankGrid& grid, cons
   options.recompute = inputs.config.parallel.recompute == "selective";
   options.graphs = inputs.config.attention.graphs;
   options.layers = layers_by_stage(inputs);
+  options.in_step = together;
   if (!together) options.layers = {options.layers[place.stage]};
   options.stage = place.server ? grid.pp : together ? place.stage : 0;
   options.last_stage = place.stage == grid.pp - 1;

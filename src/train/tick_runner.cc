@@ -6,7 +6,6 @@
 #include <ATen/ops/stack.h>
 
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -108,19 +107,30 @@ std::vector<double> TickRunner::run(const std::vector<PreparedTick>& ticks,
   const LlamaPart& part = model_.part;
   pieces_left_.assign(static_cast<size_t>(part.layer_end - part.layer_begin + 1),
                       static_cast<int64_t>(nano_batches.size()));
-  std::vector<int64_t> all(static_cast<size_t>(nano_batches_));
-  std::iota(all.begin(), all.end(), 0);
-  for (const PreparedTick& tick : ticks) {
-    const auto go = [&](const std::vector<int64_t>& together) {
-      tick.tick.forward ? forward(tick, together) : backward(tick, together);
-    };
-    if (options_.interleave) {
-      go(all);
-    } else {
-      for (const int64_t nano_batch : all) go({nano_batch});
+  if (options_.interleave) {
+    std::vector<Flight> flights = take_off(ticks[0]);
+    for (size_t i = 0; i < ticks.size(); ++i) {
+      const PreparedTick* const next = i + 1 < ticks.size() ? &ticks[i + 1] : nullptr;
+      const bool go_on = next != nullptr && goes_on(ticks[i].tick, next->tick);
+      fly(flights, go_on ? next : nullptr);
+      if (next != nullptr && !go_on) flights = take_off(*next);
+    }
+  } else {
+    for (const PreparedTick& tick : ticks) {
+      for (int64_t nano_batch = 0; nano_batch < nano_batches_; ++nano_batch) {
+        std::vector<Flight> alone;
+        alone.push_back(take_off(tick, nano_batch));
+        fly(alone, nullptr);
+      }
     }
   }
   return numbers(losses_);
+}
+
+// In ticks of one direction a stage begins with what its neighbour has just finished, which travels while the
+// others land. 1F1B's stages are in ticks of different numbers, and could wait for each other in a circle.
+bool TickRunner::goes_on(const Tick& tick, const Tick& next) const {
+  return options_.in_step && tick.forward != next.forward;
 }
 
 std::string TickRunner::name_of(const Flight& flight, int64_t slot) const {
@@ -135,20 +145,74 @@ std::string TickRunner::name_of(const Flight& flight, int64_t slot) const {
                 tick.forward ? "forward" : "backward", tick.number);
 }
 
+std::vector<TickRunner::Flight> TickRunner::take_off(const PreparedTick& tick) {
+  std::vector<Flight> flights;
+  for (int64_t nano_batch = 0; nano_batch < nano_batches_; ++nano_batch)
+    flights.push_back(take_off(tick, nano_batch));
+  return flights;
+}
+
 TickRunner::Flight TickRunner::take_off(const PreparedTick& tick, int64_t nano_batch) {
   Flight flight;
   flight.tick = &tick;
   flight.nano_batch = nano_batch;
   if (options_.stage < static_cast<int32_t>(tick.tick.micro_batches.size()))
     flight.micro_batch = tick.tick.micro_batches[options_.stage];
-  if (flight.micro_batch == kIdle) return flight;
-  std::unique_ptr<StagePass>& pass = passes_[{flight.micro_batch, nano_batch}];
-  if (tick.tick.forward) {
-    const NanoBatchRows& rows = (*rows_)[flight.micro_batch * nano_batches_ + nano_batch];
-    pass = std::make_unique<StagePass>(model_, rows, options_.recompute, take_graphs(rows.rows));
+  if (flight.micro_batch != kIdle) {
+    std::unique_ptr<StagePass>& pass = passes_[{flight.micro_batch, nano_batch}];
+    if (tick.tick.forward) {
+      const NanoBatchRows& rows = (*rows_)[flight.micro_batch * nano_batches_ + nano_batch];
+      pass = std::make_unique<StagePass>(model_, rows, options_.recompute, take_graphs(rows.rows));
+    }
+    flight.pass = pass.get();
   }
-  flight.pass = pass.get();
+  locate(flight, 0);
+  if (tick.tick.forward) {
+    dispatch(flight, 0, first_qkv(flight));
+  } else {
+    grad_collect(flight, 0, first_grad_o(flight));
+  }
   return flight;
+}
+
+void TickRunner::fly(std::vector<Flight>& flights, const PreparedTick* next) {
+  const bool forward = flights[0].tick->tick.forward;
+  const int64_t slots = flights[0].slots();
+  for (int64_t slot = 0; slot < slots; ++slot) {
+    for (Flight& flight : flights) {
+      locate(flight, slot);
+      forward ? attend(flight) : grad_attend(flight);
+    }
+    for (Flight& flight : flights) {
+      locate(flight, slot);
+      Qkv qkv;
+      at::Tensor grad_o;
+      if (forward) {
+        qkv = next_piece(flight, slot);
+      } else {
+        grad_o = grad_piece(flight, slot);
+      }
+      if (slot + 1 == slots) {
+        land(flight);
+        if (next != nullptr) flight = take_off(*next, flight.nano_batch);
+        continue;
+      }
+      locate(flight, slot + 1);
+      forward ? dispatch(flight, slot + 1, std::move(qkv)) : grad_collect(flight, slot + 1, grad_o);
+    }
+  }
+}
+
+void TickRunner::land(Flight& flight) {
+  const bool forward = flight.tick->tick.forward;
+  if (forward && flight.pass != nullptr && options_.last_stage) {
+    losses_[flight.micro_batch * nano_batches_ + flight.nano_batch] = std::move(flight.result);
+    flight.result = at::Tensor();
+  }
+  if (!forward && flight.pass != nullptr) end_pass(flight);
+  if (link_ == nullptr) return;
+  link_->give(forward, flight.result, rows_from(flight, options_.stage + (forward ? -1 : 1)));
+  flight.result = at::Tensor();
 }
 
 std::unique_ptr<PassGraphs> TickRunner::take_graphs(int64_t rows) {
@@ -181,50 +245,24 @@ int64_t TickRunner::rows_from(const Flight& flight, int64_t stage) const {
   return (*rows_)[micro_batches[stage] * nano_batches_ + flight.nano_batch].rows / options_.tp;
 }
 
-void TickRunner::forward(const PreparedTick& tick, const std::vector<int64_t>& together) {
-  std::vector<Flight> flights;
-  for (const int64_t nano_batch : together) flights.push_back(take_off(tick, nano_batch));
-  for (Flight& flight : flights) {
-    Qkv qkv;
-    locate(flight, 0);
-    if (flight.pass != nullptr) {
-      const at::Tensor x = model_.part.embedding ? at::Tensor() : link_->take(true, own_rows(flight));
-      qkv = ci([&] { return flight.pass->begin(x); });
+Qkv TickRunner::first_qkv(Flight& flight) {
+  if (flight.pass == nullptr) return {};
+  const at::Tensor x = model_.part.embedding ? at::Tensor() : link_->take(true, own_rows(flight));
+  return ci([&] { return flight.pass->begin(x); });
+}
+
+Qkv TickRunner::next_piece(Flight& flight, int64_t slot) {
+  const at::Tensor o = collect(flight, slot);
+  Qkv qkv;
+  if (!flight.runs(slot)) return qkv;
+  ci([&] {
+    if (slot + 1 == flight.pass->layers()) {
+      flight.result = flight.pass->finish(o);
+    } else {
+      qkv = flight.pass->next(slot + 1, o);
     }
-    dispatch(flight, 0, std::move(qkv));
-  }
-  const int64_t slots = flights[0].slots();
-  for (int64_t slot = 0; slot < slots; ++slot) {
-    for (Flight& flight : flights) {
-      locate(flight, slot);
-      attend(flight);
-    }
-    for (Flight& flight : flights) {
-      locate(flight, slot);
-      const at::Tensor o = collect(flight, slot);
-      Qkv qkv;
-      if (flight.runs(slot)) {
-        const bool last = slot + 1 == flight.pass->layers();
-        ci([&] {
-          if (last) {
-            flight.result = flight.pass->finish(o);
-          } else {
-            qkv = flight.pass->next(slot + 1, o);
-          }
-        });
-      }
-      locate(flight, slot + 1);
-      if (slot + 1 < slots) dispatch(flight, slot + 1, std::move(qkv));
-    }
-  }
-  for (Flight& flight : flights) {
-    if (flight.pass != nullptr && options_.last_stage) {
-      losses_[flight.micro_batch * nano_batches_ + flight.nano_batch] = std::move(flight.result);
-      flight.result = at::Tensor();
-    }
-    if (link_ == nullptr) continue;
-    link_->give(true, flight.result, rows_from(flight, options_.stage - 1));
-  }
+  });
+  return qkv;
 }
 
 Qkv TickRunner::no_rows() const {
@@ -287,42 +325,16 @@ void TickRunner::keep_on_server(const Flight& flight, int64_t slot, const Attent
   }
 }
 
-void TickRunner::backward(const PreparedTick& tick, const std::vector<int64_t>& together) {
-  std::vector<Flight> flights;
-  for (const int64_t nano_batch : together) flights.push_back(take_off(tick, nano_batch));
-  for (Flight& flight : flights) {
-    at::Tensor grad_o;
-    locate(flight, 0);
-    if (flight.pass != nullptr) {
-      ci([&] { flight.pass->recompute(flight.pass->layers()); });
-      const at::Tensor grad =
-          options_.last_stage
-              ? at::full({}, loss_weight_, at::TensorOptions().dtype(at::kDouble).device(runtime_.device))
-              : link_->take(false, own_rows(flight));
-      grad_o = ci([&] { return flight.pass->grad_finish(grad); });
-      piece_is_done(flight.pass->layers());
-    }
-    grad_collect(flight, 0, grad_o);
-  }
-  const int64_t slots = flights[0].slots();
-  for (int64_t slot = 0; slot < slots; ++slot) {
-    for (Flight& flight : flights) {
-      locate(flight, slot);
-      grad_attend(flight);
-      if (sum_ != nullptr) sum_->advance();
-    }
-    for (Flight& flight : flights) {
-      locate(flight, slot);
-      const at::Tensor grad_o = grad_piece(flight, slot);
-      locate(flight, slot + 1);
-      if (slot + 1 < slots) grad_collect(flight, slot + 1, grad_o);
-    }
-  }
-  for (Flight& flight : flights) {
-    if (flight.pass != nullptr) end_pass(flight);
-    if (link_ == nullptr) continue;
-    link_->give(false, flight.result, rows_from(flight, options_.stage + 1));
-  }
+at::Tensor TickRunner::first_grad_o(Flight& flight) {
+  if (flight.pass == nullptr) return {};
+  ci([&] { flight.pass->recompute(flight.pass->layers()); });
+  const at::Tensor grad =
+      options_.last_stage
+          ? at::full({}, loss_weight_, at::TensorOptions().dtype(at::kDouble).device(runtime_.device))
+          : link_->take(false, own_rows(flight));
+  const at::Tensor grad_o = ci([&] { return flight.pass->grad_finish(grad); });
+  piece_is_done(flight.pass->layers());
+  return grad_o;
 }
 
 AttentionKept TickRunner::take_kept(const Flight& flight, int64_t slot) {
@@ -370,10 +382,12 @@ void TickRunner::grad_collect(Flight& flight, int64_t slot, const at::Tensor& gr
 }
 
 void TickRunner::grad_attend(Flight& flight) {
-  if (flight.call == nullptr) return;
-  flight.call->grad_collect_end();
-  flight.call->grad_attend();
-  flight.call->grad_dispatch_begin();
+  if (flight.call != nullptr) {
+    flight.call->grad_collect_end();
+    flight.call->grad_attend();
+    flight.call->grad_dispatch_begin();
+  }
+  if (sum_ != nullptr) sum_->advance();
 }
 
 // The piece below the layer of this slot: dO of the layer below it.

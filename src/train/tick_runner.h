@@ -5,7 +5,9 @@
 //
 //   CI(A) | dispatch(A) ∥ CI(B) | attend(A) ∥ dispatch(B) | collect(A) ∥ attend(B) | CI(A) ∥ collect(B) | …
 //
-// and backward in the mirrored order. Run apart ("single"), one follows the other.
+// and backward in the mirrored order. From a forward tick to a backward one and back each goes on as it lands,
+// so that the last exchange of B travels beside the next tick of A. Run apart ("single"), one follows the
+// other.
 #pragma once
 
 #include <array>
@@ -28,6 +30,7 @@ AttentionShape attention_shape(const LlamaConfig& config, int32_t tp = 1);
 
 struct RunnerOptions {
   bool interleave = true;  // ping-pong
+  bool in_step = true;     // all ranks of all stages go through the same ticks
   bool recompute = false;
   bool graphs = false;          // pieces are captured in graphs
   int32_t stage = 0;            // of this rank, among those that share exchanges; of a server: none of them
@@ -64,9 +67,14 @@ class TickRunner {
     at::Tensor arrived, copied;
   };
 
-  void forward(const PreparedTick& tick, const std::vector<int64_t>& together);
-  void backward(const PreparedTick& tick, const std::vector<int64_t>& together);
+  /// Does the piece before the first exchange of a tick, and sends that off.
   Flight take_off(const PreparedTick& tick, int64_t nano_batch);
+  std::vector<Flight> take_off(const PreparedTick& tick);
+  /// Takes nano-batches through their tick and, as each ends, into `next` unless that is null.
+  void fly(std::vector<Flight>& flights, const PreparedTick* next);
+  void land(Flight& flight);
+  /// Whether nano-batches go on into `next` one by one, rather than all once the last has landed.
+  bool goes_on(const Tick& tick, const Tick& next) const;
   /// Graphs for a pass of so many rows; null where none are wanted.
   std::unique_ptr<PassGraphs> take_graphs(int64_t rows);
   void end_pass(const Flight& flight);
@@ -77,11 +85,14 @@ class TickRunner {
 
   /// What a rank that isn't home to a flight's rows gives.
   Qkv no_rows() const;
+  Qkv first_qkv(Flight& flight);
   void dispatch(Flight& flight, int64_t slot, Qkv qkv);
   void attend(Flight& flight);
+  Qkv next_piece(Flight& flight, int64_t slot);
   at::Tensor collect(Flight& flight, int64_t slot);
   void keep_on_server(const Flight& flight, int64_t slot, const AttentionKept& kept);
 
+  at::Tensor first_grad_o(Flight& flight);
   void grad_collect(Flight& flight, int64_t slot, const at::Tensor& grad_o);
   void grad_attend(Flight& flight);
   AttentionKept take_kept(const Flight& flight, int64_t slot);
