@@ -93,7 +93,8 @@ RunInputs inputs_of(const Options& options, const std::string& name, int32_t ran
   config.attention.tolerance = options.tolerance;
   config.parallel.tp = options.tp, config.parallel.pp = options.pp, config.parallel.servers = options.servers;
   config.link.latency = link.latency, config.link.bandwidth = link.bandwidth;
-  // "cad", "none", "cp4", "wlb2", each with "+single" or "+signal", "+free", "+resend", "+1f1b", "+profile",
+  // "cad", "none", "cp4", "wlb2", each with "+single" or "+signal", "+free", "+keep", "+resend", "+1f1b",
+  // "+profile",
   // "+measured".
   std::istringstream parts(name);
   std::string part;
@@ -104,7 +105,7 @@ RunInputs inputs_of(const Options& options, const std::string& name, int32_t ran
   while (std::getline(parts, part, '+')) {
     if (part == "single" || part == "signal") config.attention.overlap = part;
     if (part == "free") config.attention.layout = part;
-    if (part == "resend") config.attention.memory = part;
+    if (part == "keep" || part == "resend") config.attention.memory = part;
     if (part == "1f1b") config.parallel.schedule = part;
     if (part == "measured") config.parallel.speeds.measured = true;
     if (part == "profile") config.attention.profile = options.profile;
@@ -157,7 +158,7 @@ std::vector<double> predicted_seconds(const Options& options, const RunInputs& i
   setup.tokens = config.train.tokens_per_batch;
   setup.micro_batches = config.train.micro_batches, setup.nano_batches = config.train.nano_batches;
   setup.tolerance = config.attention.tolerance;
-  setup.resend = config.attention.memory == "resend";
+  setup.resend = !config.keeps_on_server();
   setup.overlap = config.attention.overlap == "single" ? Overlap::kSingle : Overlap::kPingPong;
   setup.recompute = Recompute::kNone;
   PolicyChoice choice;
@@ -313,7 +314,8 @@ int main(int argc, char** argv) {
   app.add_option("--docs", options.docs, "document lengths");
   app.add_option("--scale", options.scale, "of the lengths");
   app.add_option("--ranks", options.ranks)->delimiter(',');
-  app.add_option("--cases", options.cases, "POLICY[CP][+single][+free][+resend][+1f1b][+profile][+measured]")
+  app.add_option("--cases", options.cases,
+                 "POLICY[CP][+single][+free][+keep][+resend][+1f1b][+profile][+measured]")
       ->delimiter(',');
   app.add_option("--steps", options.steps);
   app.add_option("--rows", options.rows, "of a chunk");

@@ -33,7 +33,7 @@ constexpr struct {
     {"--samples", "cluster.samples", "steps to draw"},
     {"--seed", "train.seed", "of the first draw"},
     {"--tolerance", "attention.tolerance", "of disaggregated plans"},
-    {"--memory", "attention.memory", "keep or resend"},
+    {"--memory", "attention.memory", "auto, keep or resend"},
     {"--overlap", "attention.overlap", "pingpong, single or signal"},
 };
 

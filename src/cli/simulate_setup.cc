@@ -84,7 +84,7 @@ ClusterSetup unchecked_setup(const Config& config) {
   setup.context = config.data.context > 0 ? config.data.context : rows_of_nano_batch(config);
   setup.tolerance = config.attention.tolerance;
   setup.min_gain = config.attention.min_gain;
-  setup.resend = config.attention.memory == "resend";
+  setup.resend = !config.keeps_on_server();
   setup.overlap = overlap_named(config.attention.overlap);
   setup.recompute = config.parallel.recompute == "selective" ? Recompute::kSelective : Recompute::kNone;
   setup.shard_optimizer = config.parallel.shard_optimizer;

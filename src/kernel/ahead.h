@@ -16,23 +16,30 @@ class Ahead {
     clear();
   }
 
-  void clear() { next_ = count_ = 0; }
+  void clear() { next_ = count_ = at_ = 0; }
 
   void add(const void* row) { rows_[count_++] = static_cast<const char*>(row); }
 
-  /// The rows will be fetched in about so many calls of fetch().
-  void spread(int64_t calls) { step_ = (count_ + calls - 1) / calls; }
+  /// The rows will be fetched in about so many calls of fetch(): more lines at once than a core has buffers
+  /// for would hold up its own loads.
+  void spread(int64_t calls) {
+    const int64_t lines = count_ * ((row_bytes_ + kLine - 1) / kLine);
+    step_ = (lines + calls - 1) / std::max<int64_t>(1, calls);
+  }
 
   void fetch() {
-    const int64_t end = std::min(count_, next_ + step_);
-    for (; next_ < end; ++next_) {
-      for (int64_t at = 0; at < row_bytes_; at += 64) __builtin_prefetch(rows_[next_] + at, 0, 2);
+    for (int64_t i = 0; i < step_ && next_ < count_; ++i) {
+      __builtin_prefetch(rows_[next_] + at_, 0, 2);
+      at_ += kLine;
+      if (at_ >= row_bytes_) ++next_, at_ = 0;
     }
   }
 
  private:
+  static constexpr int64_t kLine = 64;
+
   const char** rows_ = nullptr;
-  int64_t next_ = 0, count_ = 0, step_ = 0, row_bytes_ = 0;
+  int64_t next_ = 0, count_ = 0, at_ = 0, step_ = 0, row_bytes_ = 0;
 };
 
 }  // namespace distca

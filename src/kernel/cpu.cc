@@ -70,7 +70,7 @@ void add_private(const GradientRuns& gradients, const A* from, A* to, int64_t ro
 /// Segments that the work of one key/value head is cut into: about 16 for all heads, where there is enough of
 /// it. Not a function of the threads, so that they don't change the order of sums.
 int64_t segments_of_head(const AttentionShape& shape, std::span<const KernelTask> tasks) {
-  constexpr int64_t kSegments = 16, kLeastPairs = 1 << 20;
+  constexpr int64_t kSegments = 16, kLeastPairs = 2 << 20;
   int64_t pairs = 0;
   for (const KernelTask& task : tasks) pairs += visible_pairs(task, 0, task.q_len, shape.window_left);
   pairs *= shape.heads / shape.kv_heads;

@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "kernel/ahead.h"
 #include "kernel/arena.h"
 #include "kernel/cpu_tiles.h"
 #include "kernel/targets.h"
@@ -41,6 +42,7 @@ struct BackwardBuffers {
   E *p, *ds;                // (keys, lanes of the tile)
   E *begin, *end, *factor;  // per lane of one strip
   E* rows;                  // a strip as rows: (lanes, wide)
+  const char** ahead;       // rows of Ahead
 };
 
 /// A run of rows of one gradient, for one key/value head, that a segment sums into. Rows before `done` hold
@@ -96,16 +98,20 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
   static constexpr int kOuterRows = Tile<E>::kOuterRows;
 
   const AttentionBackward<T>& args;
+  const LaneTile* next;  // that this thread computes after this one; null after the last
   Sums<E>*dq, *dk, *dv;
   BackwardBuffers<E> buffers;
   const T *q, *k, *v, *dout;  // of the task, from its first row on
   const E *lse, *delta;
   Rows<E> keys_of_block, values_of_block;
   bool fresh_queries = false;
+  Ahead ahead;
 
-  BackwardTile(const AttentionBackward<T>& args, const LaneTile& tile, Sums<E>* dq, Sums<E>* dk, Sums<E>* dv)
+  BackwardTile(const AttentionBackward<T>& args, const LaneTile& tile, const LaneTile* next, Sums<E>* dq,
+               Sums<E>* dk, Sums<E>* dv)
       : Base(args.shape, args.tasks[tile.task], tile),
         args(args),
+        next(next),
         dq(dq),
         dk(dk),
         dv(dv),
@@ -129,6 +135,7 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
       b.ds = arena.take<E>(kBlockKeys * padded_lanes);
       for (E** limit : {&b.begin, &b.end, &b.factor}) *limit = arena.take<E>(kStripLanes);
       b.rows = arena.take<E>(kStripLanes * wide);
+      b.ahead = arena.take<const char*>(4 * kBlockKeys + 3 * padded_lanes);
       return b;
     });
   }
@@ -140,6 +147,7 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
     strips<&BackwardTile::load_strip>();
     Base::for_blocks(keys, kBlockKeys, [&] {
       load_keys();
+      look_ahead(keys.end);
       strips<&BackwardTile::differentiate>();
       add_to_keys(buffers.p, buffers.dout_slices, *dv);
       add_to_keys(buffers.ds, buffers.q_slices, *dk);
@@ -204,6 +212,47 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
     pack_columns<kRows>(k + at, stride, block_keys, kBlockKeys, dim, buffers.k_columns);
   }
 
+  /// The block's rows of dK and dV, and the next block's keys and values; in the last one the tile's rows of
+  /// dQ and what the next tile begins with.
+  HWY_NOINLINE void look_ahead(int64_t end) {
+    ahead.begin(buffers.ahead, dim * static_cast<int64_t>(sizeof(E)));
+    for (int64_t key = 0; key < block_keys; ++key) {
+      ahead.add(dk->row(task.kv_row + block + key));
+      ahead.add(dv->row(task.kv_row + block + key));
+    }
+    const int64_t stride = args.shape.kv_heads * dim;
+    const auto add_keys = [&](const KernelTask& of, int64_t head, int64_t first, int64_t last) {
+      const T *k_row = args.k.row(of.kv_row, stride) + head * dim,
+              *v_row = args.v.row(of.kv_row, stride) + head * dim;
+      for (int64_t key = first; key < last; ++key) {
+        ahead.add(k_row + key * stride);
+        ahead.add(v_row + key * stride);
+      }
+    };
+    const int64_t after = block + kBlockKeys;
+    if (after < end) {
+      add_keys(task, kv_head, after, std::min(end, after + kBlockKeys));
+    } else {
+      for (int64_t lane = 0; lane < lanes; ++lane) {
+        const int64_t at = lane_begin + lane;
+        ahead.add(dq->row(task.q_row + at / group) + at % group * dim);
+      }
+      if (next != nullptr) {
+        const KernelTask& then = args.tasks[next->task];
+        const T *q_row = args.q.row(then.q_row, args.shape.heads * dim),
+                *dout_row = args.dout.row(then.q_row, args.shape.heads * dim);
+        for (int64_t at = next->lane_begin; at < std::min(next->lane_end, next->lane_begin + lanes); ++at) {
+          const int64_t row = at / group * args.shape.heads + next->kv_head * group + at % group;
+          ahead.add(q_row + row * dim);
+          ahead.add(dout_row + row * dim);
+        }
+        add_keys(then, next->kv_head, 0, std::min(then.kv_len, kBlockKeys));
+      }
+    }
+    const int64_t strips = round_up(lanes, kStripLanes) / kStripLanes;
+    ahead.spread(4 * Base::tiles_of_strips() + 2 * strips * (dim / kRows));
+  }
+
   HWY_NOINLINE void differentiate(int64_t lane, int vectors) {
     const StripKeys keys = Base::strip_keys_of(lane, vectors, buffers.begin, buffers.end);
     const int64_t begin = std::min(keys.begin, keys.end), end = round_up(keys.end, kRows);
@@ -232,8 +281,10 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
     const E *q = buffers.q_strips + lane * wide, *dout = buffers.dout_strips + lane * wide;
     const Rows<E> k = keys_of_block, v_rows = values_of_block;
     for (int64_t key = keys.begin; key < keys.end; key += kRows) {
+      ahead.fetch();
       V x[kRows][NV];
       product<false>(d, k.data + key * k.stride, k.stride, q, kWidth, dim, x);
+      ahead.fetch();
       HWY_UNROLL(16)
       for (int v = 0; v < NV; ++v) {
         const V lse = hn::LoadU(d, buffers.lse + lane + v * kLanes);
@@ -250,7 +301,9 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
         HWY_UNROLL(16)
         for (int v = 0; v < NV; ++v) hn::StoreU(x[r][v], d, p + r * padded_lanes + v * kLanes);
       }
+      ahead.fetch();
       product<false>(d, v_rows.data + key * v_rows.stride, v_rows.stride, dout, kWidth, dim, x);
+      ahead.fetch();
       HWY_UNROLL(16)
       for (int v = 0; v < NV; ++v) {
         const V delta = hn::LoadU(d, buffers.delta + lane + v * kLanes);
@@ -270,9 +323,11 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
     using V = hn::Vec<D>;
     constexpr int64_t kWidth = NV * kLanes;
     for (int64_t c = 0; c < dim; c += kRows) {
+      ahead.fetch();
       V sum[kRows][NV];
       product<true>(d, buffers.k_columns + c * kBlockKeys + keys.begin * kRows, 0,
                     buffers.ds + keys.begin * padded_lanes + lane, padded_lanes, keys.end - keys.begin, sum);
+      ahead.fetch();
       E* HWY_RESTRICT to = buffers.dq_strips + lane * wide + c * kWidth;
       HWY_UNROLL(16)
       for (int r = 0; r < kRows; ++r) {
@@ -331,6 +386,7 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
       first = std::max(first, part.lane_begin);
       last = std::min(last, part.lane_end);
       if (first >= last && !part.fresh) continue;
+      ahead.fetch();
       V sum[kOuterRows][NV];
       product<false>(d, part.weights + key * padded_lanes + first, padded_lanes, part.slice + first * kWidth,
                      kWidth, last - first, sum);
@@ -416,13 +472,21 @@ void run_segment(const AttentionBackward<T>& args, const BackwardSchedule& sched
   start_sums(schedule.kv, segment, args.dk, privates.dk, kv_stride, kv_head * dim, dim, dk);
   start_sums(schedule.kv, segment, args.dv, privates.dv, kv_stride, kv_head * dim, dim, dv);
   const int64_t most = backward_lanes(shape, sizeof(E));
+  thread_local std::vector<LaneTile> tiles;
+  thread_local std::vector<const GradientPiece*> pieces;  // of each tile
+  tiles.clear(), pieces.clear();
   for (int64_t i = schedule.first_of_segment[segment]; i < schedule.first_of_segment[segment + 1]; ++i) {
     const GradientPiece& piece = schedule.pieces[i];
     if (piece.kv < 0) continue;
     for (int64_t lane = piece.lane_begin; lane < piece.lane_end; lane += most) {
-      const LaneTile tile{piece.task, kv_head, lane, std::min(piece.lane_end, lane + most)};
-      BackwardTile<T>(args, tile, &dq[piece.q], &dk[piece.kv], &dv[piece.kv]).run();
+      tiles.push_back({piece.task, kv_head, lane, std::min(piece.lane_end, lane + most)});
+      pieces.push_back(&piece);
     }
+  }
+  for (size_t i = 0; i < tiles.size(); ++i) {
+    const LaneTile* next = i + 1 < tiles.size() ? &tiles[i + 1] : nullptr;
+    const GradientPiece& piece = *pieces[i];
+    BackwardTile<T>(args, tiles[i], next, &dq[piece.q], &dk[piece.kv], &dv[piece.kv]).run();
   }
   for (auto* sums : {&dq, &dk, &dv}) {
     for (Sums<E>& run : *sums) run.clear_until(run.end);

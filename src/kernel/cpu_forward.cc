@@ -145,18 +145,20 @@ struct ForwardTile : TileLanes<Accumulator<T>> {
     const StripKeys keys = Base::strip_keys_of(lane, vectors, buffers.begin, buffers.end);
     if (keys.begin >= keys.end) return;
     ahead.clear();
-    if (last_block) look_ahead(lane, vectors * kLanes, keys);
+    look_ahead(lane, vectors * kLanes, keys);
     for_width(vectors, *this, lane, keys);
   }
 
-  /// This strip's rows of O, those of the next tile's Q that stand where this strip does, and a part of its
-  /// keys and values.
+  /// This strip's part of the keys and values that come next: of the next block or, in the last one, of the
+  /// next tile, and then also its rows of O and those of the next tile's Q that stand where this strip does.
   HWY_NOINLINE void look_ahead(int64_t lane, int64_t width, const StripKeys& keys) {
     ahead.begin(buffers.ahead, dim * static_cast<int64_t>(sizeof(T)));
-    for (int64_t i = lane; i < std::min(lanes, lane + width); ++i) {
-      ahead.add(o + row_of_lane(i) * dim);
+    if (!last_block) {
+      add_keys(task, kv_head, block + kBlockKeys, lane, width);
+    } else {
+      for (int64_t i = lane; i < std::min(lanes, lane + width); ++i) ahead.add(o + row_of_lane(i) * dim);
     }
-    if (next != nullptr) {
+    if (last_block && next != nullptr) {
       const KernelTask& then = args.tasks[next->task];
       for (int64_t i = lane; i < std::min(next->lane_end - next->lane_begin, lane + width); ++i) {
         const int64_t at = next->lane_begin + i;
@@ -164,14 +166,19 @@ struct ForwardTile : TileLanes<Accumulator<T>> {
         ahead.add(args.q.row(then.q_row, args.shape.heads * dim) +
                   (at / group * args.shape.heads + head) * dim);
       }
-      const int64_t rows = std::min(then.kv_len, kBlockKeys);
-      for (int64_t i = rows * lane / padded_lanes; i < rows * (lane + width) / padded_lanes; ++i) {
-        const int64_t at = (i * args.shape.kv_heads + next->kv_head) * dim;
-        ahead.add(args.k.row(then.kv_row, args.shape.kv_heads * dim) + at);
-        ahead.add(args.v.row(then.kv_row, args.shape.kv_heads * dim) + at);
-      }
+      add_keys(then, next->kv_head, 0, lane, width);
     }
-    ahead.spread((keys.end - keys.begin) / kRows + dim / kRows + 1);
+    ahead.spread(2 * ((keys.end - keys.begin) / kRows + dim / kRows));
+  }
+
+  /// Of the keys that begin at `first`, those that lanes [lane, lane + width) of the tile's are to fetch.
+  void add_keys(const KernelTask& of, int64_t head, int64_t first, int64_t lane, int64_t width) {
+    const int64_t rows = std::min(of.kv_len - first, kBlockKeys);
+    for (int64_t i = rows * lane / padded_lanes; i < rows * (lane + width) / padded_lanes; ++i) {
+      const int64_t at = ((first + i) * args.shape.kv_heads + head) * dim;
+      ahead.add(args.k.row(of.kv_row, args.shape.kv_heads * dim) + at);
+      ahead.add(args.v.row(of.kv_row, args.shape.kv_heads * dim) + at);
+    }
   }
 
   template <int NV>
@@ -202,6 +209,7 @@ struct ForwardTile : TileLanes<Accumulator<T>> {
       V s[kRows][NV];
       product<false>(d, keys_of_block.data + key * keys_of_block.stride, keys_of_block.stride,
                      buffers.q + lane * wide, kWidth, dim, s);
+      ahead.fetch();
       if (key < keys.all_begin || key + kRows > keys.all_end) {
         hide_keys(d, key, buffers.begin, buffers.end, hidden, s);
       }
@@ -269,6 +277,7 @@ struct ForwardTile : TileLanes<Accumulator<T>> {
       V sum[kRows][NV];
       product<true>(d, buffers.v + c * kBlockKeys + keys.begin * kRows, 0, buffers.p + keys.begin * kWidth,
                     kWidth, keys.end - keys.begin, sum);
+      ahead.fetch();
       HWY_UNROLL(16)
       for (int v = 0; v < NV; ++v) rescale[v] = hn::LoadU(d, buffers.rescale + v * kLanes);
       E* HWY_RESTRICT to = buffers.o + lane * wide + c * kWidth;

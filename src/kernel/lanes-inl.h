@@ -75,6 +75,18 @@ struct TileLanes {
     }
   }
 
+  /// Register tiles of keys that the strips see of the block, all together.
+  int64_t tiles_of_strips() const {
+    int64_t tiles = 0;
+    for (int64_t lane = 0; lane < lanes; lane += kStripLanes) {
+      const int64_t first = lane_begin + lane, last = std::min(lane_end, first + kStripLanes);
+      const StripKeys keys =
+          strip_keys(task, shape.window_left, group, first, last, block, block_keys, kRows);
+      if (keys.begin < keys.end) tiles += (keys.end - keys.begin + kRows - 1) / kRows;
+    }
+    return tiles;
+  }
+
   /// What the strip's lanes see of the block. Where they see different keys, `begin` and `end` get the ends
   /// of what each lane sees, relative to the block.
   StripKeys strip_keys_of(int64_t lane, int vectors, E* begin, E* end) const {

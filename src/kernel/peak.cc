@@ -51,9 +51,9 @@ double measure_rate() {
     }
   };
   const double rate = measure(round, 2.0 * kPeakSums * kSteps * static_cast<double>(hn::Lanes(d)));
-  const auto sum = hn::Add(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)),
-                           hn::Add(hn::Add(hn::Add(s4, s5), hn::Add(s6, s7)),
-                                   hn::Add(hn::Add(s8, s9), hn::Add(s10, s11))));
+  const auto sum = hn::Add(
+      hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)),
+      hn::Add(hn::Add(hn::Add(s4, s5), hn::Add(s6, s7)), hn::Add(hn::Add(s8, s9), hn::Add(s10, s11))));
   // The sums converge to 1: reading them keeps the loop from being removed.
   return hn::GetLane(hn::SumOfLanes(d, sum)) > 0 ? rate : 0;
 }

@@ -12,12 +12,11 @@ TEST(Peak, MultiplyAddRateIsThatOfAProcessor) {
   EXPECT_LT(multiply_add_rate(), 1e13);
 }
 
-// A processor has two or so units that begin a multiply-add a cycle and end it four or five later: ten sums at
-// most advance in the time of one. As many as there are would be a loop that was compiled to one.
+// A processor has two or so units that begin a multiply-add a cycle and end it four or five later: ten sums
+// at most advance in the time of one. As many as there are would be a loop that was compiled to one.
 TEST(Peak, SumsRunSideBySideAndNotAsOne) {
   double least = 1e300;
-  for (int i = 0; i < 5; ++i)
-    least = std::min(least, multiply_add_rate() / dependent_multiply_add_rate());
+  for (int i = 0; i < 5; ++i) least = std::min(least, multiply_add_rate() / dependent_multiply_add_rate());
   EXPECT_GT(least, 1.5);
   EXPECT_LT(least, kPeakSums - 1);
 }

@@ -57,7 +57,7 @@ struct Config {
     double tolerance = 0.1;
     double min_gain = 0;
     int64_t search = 5000;
-    std::string memory = "keep";
+    std::string memory = "auto";
     std::string overlap = "pingpong";
     std::string kernel = "auto";
     std::string profile;
@@ -102,6 +102,14 @@ struct Config {
 
   /// Where each key that was given was: "run.toml:7" or "--set train.steps=3", by its full name.
   std::map<std::string, std::string> places;
+
+  /// Whether servers keep Q, K, V for backward: what attention.memory says or, by itself, unless stages share
+  /// exchanges. Then a backward tick holds other micro-batches than any forward tick, and can only be
+  /// balanced by a plan of its own.
+  bool keeps_on_server() const {
+    const bool stages_share = parallel.pp > 1 && parallel.schedule == "same_phase";
+    return attention.memory == "keep" || (attention.memory == "auto" && !stages_share);
+  }
 };
 
 /// A place in a Config, by the type of value it holds.

@@ -118,8 +118,9 @@ void add_attention(Table& table, Config& c) {
       .key("search", &c.attention.search, "moves tried to lower a plan's bytes; 0: none")
       .between(0, 1e9)
       .key("memory", &c.attention.memory,
-           "for backward, the server keeps Q, K, V (`keep`) or gets them again from home (`resend`)")
-      .choices({"keep", "resend"})
+           "for backward, the server keeps Q, K, V (`keep`) or gets them again from home (`resend`). `auto`: "
+           "`resend` where pipeline stages share exchanges, whose backward is then planned anew, else `keep`")
+      .choices({"auto", "keep", "resend"})
       .key("overlap", &c.attention.overlap,
            "exchanges run beside the other nano-batch's compute (`pingpong`), in order (`single`), or move "
            "one "

@@ -25,7 +25,7 @@ struct DryRunOptions {
 };
 
 /// From the stream's next step on; fewer steps than asked for where the run has no more. Where it has more,
-/// the peak is higher than that of the steps run by as much as it rose in their second half. Calls
+/// the peak is higher than that of the steps run by what their peaks' standard deviation lets expect. Calls
 /// enable_live_bytes().
 PeakMemory dry_run(const RunInputs& inputs, BatchStream stream, const DryRunOptions& options);
 

@@ -55,8 +55,7 @@ std::string alternatives(Fabric& world, const RunInputs& inputs, const BatchStre
   };
   const auto resend = [](Config& config) { config.attention.memory = "resend"; };
   const auto recompute = [](Config& config) { config.parallel.recompute = "selective"; };
-  const bool keeps = inputs.config.attention.memory == "keep",
-             all = inputs.config.parallel.recompute == "none";
+  const bool keeps = inputs.config.keeps_on_server(), all = inputs.config.parallel.recompute == "none";
   if (keeps) add("attention.memory = \"resend\"", resend);
   if (all) add("parallel.recompute = \"selective\"", recompute);
   if (keeps && all) add("both", [&](Config& config) { resend(config), recompute(config); });

@@ -20,7 +20,7 @@ RuntimeOptions runtime_options(const Config& config) {
   RuntimeOptions options;
   options.kernel = config.attention.kernel;
   options.threads = at::get_num_threads();
-  options.memory = config.attention.memory == "keep" ? AttentionMemory::kKeep : AttentionMemory::kResend;
+  options.memory = config.keeps_on_server() ? AttentionMemory::kKeep : AttentionMemory::kResend;
   return options;
 }
 
@@ -87,7 +87,7 @@ PrepareOptions prepare_options(const RunInputs& inputs, const RankGrid& grid, co
   ticks.stage_begin = in_step(config) ? 0 : place.stage;
   ticks.stage_end = in_step(config) ? grid.pp : place.stage + 1;
   ticks.stage_layers = layers_by_stage(inputs);
-  ticks.keep = config.attention.memory == "keep";
+  ticks.keep = config.keeps_on_server();
   ticks.rank = in_step(config) ? place.attention_rank : place.dp_rank;
   ticks.plan.policy = policy_named(config.attention.policy);
   ticks.plan.layout = config.attention.layout == "free" ? LayoutKind::kFree : LayoutKind::kFixed;
