@@ -19,6 +19,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 #include <memory>
 #include <sstream>
 
@@ -119,6 +120,28 @@ struct Result {
   double bubble = 0, predicted = 0;                     // over measured
   double attention = 0, attention_max = 1, ci_max = 1;  // share of compute; of the slowest rank over the mean
   PlanningSums planning;
+};
+
+/// Time that the machine gave to others while this one had work, as a share of all its cores' time since the
+/// beginning of its counters; none where they can't be read.
+struct StolenTime {
+  double stolen = 0, all = 0;
+
+  static StolenTime now() {
+    StolenTime out;
+    std::ifstream stat("/proc/stat");
+    std::string name;
+    stat >> name;
+    double ticks = 0;
+    for (int i = 0; i < 8 && stat >> ticks; ++i) {  // the eighth is "steal"
+      out.all += ticks;
+      out.stolen = ticks;
+    }
+    return out;
+  }
+  double share_since(const StolenTime& before) const {
+    return all > before.all ? (stolen - before.stolen) / (all - before.all) : 0;
+  }
 };
 
 /// Of a step: every rank's seconds by kind.
@@ -283,6 +306,7 @@ void report(const Options& options) {
   for (const int32_t ranks : options.ranks) {
     double first = 0;
     for (const std::string& name : options.cases) {
+      const StolenTime before = StolenTime::now();
       const Result result = run(options, name, ranks, link);
       if (first == 0) first = result.step_s;
       std::printf(
@@ -293,6 +317,8 @@ void report(const Options& options) {
           result.planning.idle_share > 0 ? 100 * result.planning.idle_load / result.planning.idle_share : 100,
           result.planning.held_rows_max_over_mean, result.attention, result.attention_max, result.ci_max);
       if (result.predicted > 0) std::printf(" %9.3f", result.predicted);
+      if (options.wall)
+        std::printf("  %.1f%% of the machine's time stolen", 100 * StolenTime::now().share_since(before));
       std::printf("\n");
       std::fflush(stdout);
       rows.push_back({{"name", format("step/{}/r{}", name, ranks)},

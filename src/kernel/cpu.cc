@@ -1,5 +1,7 @@
 #include "kernel/cpu.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <functional>
 #include <vector>
@@ -8,6 +10,14 @@
 #include "kernel/schedule.h"
 
 namespace distca {
+
+int64_t second_level_cache_bytes() {
+  static const int64_t bytes = [] {
+    const long known = sysconf(_SC_LEVEL2_CACHE_SIZE);  // NOLINT(google-runtime-int): its type
+    return std::clamp<int64_t>(known, 1 << 20, 2 << 20);
+  }();
+  return bytes;
+}
 
 namespace {
 

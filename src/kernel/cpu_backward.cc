@@ -29,6 +29,16 @@ namespace {
 constexpr int64_t kBlockKeys = 144;
 constexpr int64_t kKeyGrain = 24;
 constexpr int64_t kSliceBytes = 24 << 10;
+/// Of a tile whose task has no more than two blocks of keys.
+constexpr int64_t kFewKeysLanes = 192;
+
+/// Between rows of `lanes` elements: an odd number of cache lines, so that a few columns of all rows spread
+/// over all sets of the first-level cache.
+template <typename E>
+int64_t spread_stride(int64_t lanes) {
+  constexpr int64_t kOfLine = 64 / sizeof(E);
+  return ((lanes + kOfLine - 1) / kOfLine | 1) * kOfLine;
+}
 
 /// All scratch memory of a thread. `wide` is head_dim padded to whole register tiles. Strips are
 /// (wide, lanes of the strip), slices (lanes of the tile, columns of the slice).
@@ -39,7 +49,7 @@ struct BackwardBuffers {
   E *lse, *delta;           // per lane; lse in units of log2
   E *k, *v;                 // key and value block as rows
   E* k_columns;             // key block as columns
-  E *p, *ds;                // (keys, lanes of the tile)
+  E *p, *ds;                // (keys, lanes of the tile), rows key_stride apart
   E *begin, *end, *factor;  // per lane of one strip
   E* rows;                  // a strip as rows: (lanes, wide)
   const char** ahead;       // rows of Ahead
@@ -98,6 +108,7 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
   static constexpr int kOuterRows = Tile<E>::kOuterRows;
 
   const AttentionBackward<T>& args;
+  const int64_t key_stride;
   const LaneTile* next;  // that this thread computes after this one; null after the last
   Sums<E>*dq, *dk, *dv;
   BackwardBuffers<E> buffers;
@@ -111,6 +122,7 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
                Sums<E>* dk, Sums<E>* dv)
       : Base(args.shape, args.tasks[tile.task], tile),
         args(args),
+        key_stride(spread_stride<E>(padded_lanes)),
         next(next),
         dq(dq),
         dk(dk),
@@ -131,8 +143,8 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
       b.k = arena.take<E>((kBlockKeys + kRows) * wide);
       b.v = arena.take<E>((kBlockKeys + kRows) * wide);
       b.k_columns = arena.take<E>(kBlockKeys * wide);
-      b.p = arena.take<E>(kBlockKeys * padded_lanes);
-      b.ds = arena.take<E>(kBlockKeys * padded_lanes);
+      b.p = arena.take<E>(kBlockKeys * key_stride);
+      b.ds = arena.take<E>(kBlockKeys * key_stride);
       for (E** limit : {&b.begin, &b.end, &b.factor}) *limit = arena.take<E>(kStripLanes);
       b.rows = arena.take<E>(kStripLanes * wide);
       b.ahead = arena.take<const char*>(4 * kBlockKeys + 3 * padded_lanes);
@@ -257,9 +269,9 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
     const StripKeys keys = Base::strip_keys_of(lane, vectors, buffers.begin, buffers.end);
     const int64_t begin = std::min(keys.begin, keys.end), end = round_up(keys.end, kRows);
     for (E* panel : {buffers.p, buffers.ds}) {
-      for (int64_t key = 0; key < begin; ++key) zero_row(vectors * kLanes, panel + key * padded_lanes + lane);
+      for (int64_t key = 0; key < begin; ++key) zero_row(vectors * kLanes, panel + key * key_stride + lane);
       for (int64_t key = end; key < round_up(block_keys, kKeyGrain); ++key) {
-        zero_row(vectors * kLanes, panel + key * padded_lanes + lane);
+        zero_row(vectors * kLanes, panel + key * key_stride + lane);
       }
     }
     if (keys.begin >= keys.end) return;
@@ -294,12 +306,12 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
       if (key < keys.all_begin || key + kRows > keys.all_end) {
         hide_keys(d, key, buffers.begin, buffers.end, hn::Zero(d), x);
       }
-      E* HWY_RESTRICT p = buffers.p + key * padded_lanes + lane;
-      E* HWY_RESTRICT ds = buffers.ds + key * padded_lanes + lane;
+      E* HWY_RESTRICT p = buffers.p + key * key_stride + lane;
+      E* HWY_RESTRICT ds = buffers.ds + key * key_stride + lane;
       HWY_UNROLL(16)
       for (int r = 0; r < kRows; ++r) {
         HWY_UNROLL(16)
-        for (int v = 0; v < NV; ++v) hn::StoreU(x[r][v], d, p + r * padded_lanes + v * kLanes);
+        for (int v = 0; v < NV; ++v) hn::StoreU(x[r][v], d, p + r * key_stride + v * kLanes);
       }
       ahead.fetch();
       product<false>(d, v_rows.data + key * v_rows.stride, v_rows.stride, dout, kWidth, dim, x);
@@ -309,8 +321,8 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
         const V delta = hn::LoadU(d, buffers.delta + lane + v * kLanes);
         HWY_UNROLL(16)
         for (int r = 0; r < kRows; ++r) {
-          const V weight = hn::LoadU(d, p + r * padded_lanes + v * kLanes);
-          hn::StoreU(hn::Mul(weight, hn::Sub(x[r][v], delta)), d, ds + r * padded_lanes + v * kLanes);
+          const V weight = hn::LoadU(d, p + r * key_stride + v * kLanes);
+          hn::StoreU(hn::Mul(weight, hn::Sub(x[r][v], delta)), d, ds + r * key_stride + v * kLanes);
         }
       }
     }
@@ -326,7 +338,7 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
       ahead.fetch();
       V sum[kRows][NV];
       product<true>(d, buffers.k_columns + c * kBlockKeys + keys.begin * kRows, 0,
-                    buffers.ds + keys.begin * padded_lanes + lane, padded_lanes, keys.end - keys.begin, sum);
+                    buffers.ds + keys.begin * key_stride + lane, key_stride, keys.end - keys.begin, sum);
       ahead.fetch();
       E* HWY_RESTRICT to = buffers.dq_strips + lane * wide + c * kWidth;
       HWY_UNROLL(16)
@@ -388,7 +400,7 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
       if (first >= last && !part.fresh) continue;
       ahead.fetch();
       V sum[kOuterRows][NV];
-      product<false>(d, part.weights + key * padded_lanes + first, padded_lanes, part.slice + first * kWidth,
+      product<false>(d, part.weights + key * key_stride + first, key_stride, part.slice + first * kWidth,
                      kWidth, last - first, sum);
       const int64_t rows = std::min<int64_t>(kOuterRows, part.rows - key);
       E* HWY_RESTRICT out = part.to + key * part.stride;
@@ -478,8 +490,12 @@ void run_segment(const AttentionBackward<T>& args, const BackwardSchedule& sched
   for (int64_t i = schedule.first_of_segment[segment]; i < schedule.first_of_segment[segment + 1]; ++i) {
     const GradientPiece& piece = schedule.pieces[i];
     if (piece.kv < 0) continue;
-    for (int64_t lane = piece.lane_begin; lane < piece.lane_end; lane += most) {
-      tiles.push_back({piece.task, kv_head, lane, std::min(piece.lane_end, lane + most)});
+    // Of few keys: packing them again costs less than panels that push out what is fetched ahead.
+    const bool few_keys = args.tasks[piece.task].kv_len <= 2 * kBlockKeys;
+    const int64_t fit = few_keys ? std::min(most, round_up(kFewKeysLanes, group)) : most;
+    const int64_t step = std::min(fit, round_up(even_lanes(piece.lane_end - piece.lane_begin, fit), group));
+    for (int64_t lane = piece.lane_begin; lane < piece.lane_end; lane += step) {
+      tiles.push_back({piece.task, kv_head, lane, std::min(piece.lane_end, lane + step)});
       pieces.push_back(&piece);
     }
   }
@@ -518,10 +534,9 @@ HWY_EXPORT(backward_double);
 HWY_EXPORT(backward_bfloat16);
 
 int64_t backward_lanes(const AttentionShape& shape, int64_t element_bytes) {
-  constexpr int64_t kPanelBytes = 768 << 10;
-  const int64_t group = shape.heads / shape.kv_heads;
-  int64_t lanes = kPanelBytes / (5 * shape.head_dim * element_bytes);
-  lanes = std::clamp<int64_t>(lanes / 48 * 48, 48, 384);
+  const int64_t group = shape.heads / shape.kv_heads, panel_bytes = second_level_cache_bytes() / 2;
+  int64_t lanes = panel_bytes / (5 * shape.head_dim * element_bytes);
+  lanes = std::clamp<int64_t>(lanes / 48 * 48, 48, 576);
   return std::max<int64_t>(1, lanes / group) * group;
 }
 

@@ -353,9 +353,8 @@ HWY_EXPORT(forward_double);
 HWY_EXPORT(forward_bfloat16);
 
 int64_t forward_lanes(const AttentionShape& shape, int64_t element_bytes) {
-  constexpr int64_t kPanelBytes = 512 << 10;
-  const int64_t lanes = kPanelBytes / (2 * shape.head_dim * element_bytes);
-  return std::clamp<int64_t>(lanes / 48 * 48, 48, 528);
+  const int64_t lanes = second_level_cache_bytes() / 2 / (2 * shape.head_dim * element_bytes);
+  return std::clamp<int64_t>(lanes / 48 * 48, 48, 1056);
 }
 
 template <>

@@ -8,6 +8,9 @@
 
 namespace distca {
 
+/// Of this core, but at least 1 MiB and at most 2: what panels are sized by.
+int64_t second_level_cache_bytes();
+
 /// Query lanes that the forward kernel lets share a packed key/value block: as many as keep their panels in
 /// the second-level cache. A multiple of 48.
 int64_t forward_lanes(const AttentionShape& shape, int64_t element_bytes);

@@ -9,18 +9,17 @@ int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-/// The lanes of each piece when `lanes` are cut into as few pieces as max_lanes allows, evenly.
-int64_t even_lanes(int64_t lanes, int64_t max_lanes) {
-  const int64_t pieces = (lanes + max_lanes - 1) / max_lanes;
-  return round_up((lanes + pieces - 1) / pieces, 48);
-}
-
 /// Query rows [begin, end) that lanes touch.
 std::pair<int64_t, int64_t> rows_of_lanes(int64_t lane_begin, int64_t lane_end, int64_t group) {
   return {lane_begin / group, (lane_end + group - 1) / group};
 }
 
 }  // namespace
+
+int64_t even_lanes(int64_t lanes, int64_t max_lanes) {
+  const int64_t pieces = (lanes + max_lanes - 1) / max_lanes;
+  return round_up((lanes + pieces - 1) / pieces, 48);
+}
 
 int64_t visible_pairs(const KernelTask& task, int64_t begin, int64_t end, int64_t window_left) {
   int64_t pairs = 0;

@@ -20,6 +20,9 @@ struct LaneTile {
 /// (lane, key) pairs that query rows [begin, end) of a task see, per query head.
 int64_t visible_pairs(const KernelTask& task, int64_t begin, int64_t end, int64_t window_left);
 
+/// The lanes of each piece when `lanes` are cut into as few pieces as max_lanes allows, evenly: whole strips.
+int64_t even_lanes(int64_t lanes, int64_t max_lanes);
+
 /// Forward: every tile computes its rows of O and LSE alone. Chunks are runs of tiles of about equal work,
 /// the most expensive first.
 struct ForwardSchedule {
