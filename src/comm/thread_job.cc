@@ -19,7 +19,7 @@ void check_speeds(const std::vector<double>& speeds, int32_t ranks, bool is_virt
 }  // namespace
 
 ThreadJob::ThreadJob(int32_t ranks, const FabricOptions& options, const std::vector<double>& speeds)
-    : options_(options), sleepers_(ranks), known_(ranks), ended_(ranks), sleeps_(ranks) {
+    : options_(options), sleepers_(ranks), known_(ranks), ended_(ranks), sleeps_(ranks), expired_(ranks) {
   const bool is_virtual = options.link.clock == LinkOptions::Clock::kVirtual;
   check_speeds(speeds, ranks, is_virtual);
   if (is_virtual) clocks_.emplace(ranks, options.link.cores, speeds);
@@ -155,10 +155,14 @@ std::pair<size_t, std::shared_ptr<SurvivorRound>> ThreadJob::agree(Lock& lock, i
 std::string ThreadJob::waits_of(std::vector<int32_t> peers) const {
   std::string out;
   for (size_t hop = 0; hop < sleeps_.size() && !peers.empty(); ++hop) {
-    if (std::any_of(peers.begin(), peers.end(), [&](int32_t peer) { return !sleeps_[peer].name; })) break;
+    const auto is_awake = [&](int32_t peer) { return !sleeps_[peer].name && expired_[peer].name.empty(); };
+    if (std::any_of(peers.begin(), peers.end(), is_awake)) break;
     const Sleep& next = sleeps_[peers[0]];
-    peers = next.missing();
-    if (!peers.empty()) out += format(", which waits for {} in {}", rank_list(peers), *next.name);
+    const Expired& before = expired_[peers[0]];
+    peers = next.name ? next.missing() : before.peers;
+    if (peers.empty()) break;
+    out += next.name ? format(", which waits for {} in {}", rank_list(peers), *next.name)
+                     : format(", which waited for {} in {}", rank_list(peers), before.name);
   }
   return out;
 }

@@ -118,8 +118,14 @@ class ThreadJob {
     std::function<std::vector<int32_t>()> missing;
   };
 
-  /// ", which waits for rank 3 in NAME", as far as it goes, where all of `peers` wait themselves; "" where
-  /// one of them doesn't and so is the one to look at.
+  /// A wait that expired; its rank's failure may not be known yet when those that wait for it expire too.
+  struct Expired {
+    std::string name;  // empty: none
+    std::vector<int32_t> peers;
+  };
+
+  /// ", which waits for rank 3 in NAME", as far as it goes, where all of `peers` wait themselves or did until
+  /// their time was up; "" where one of them doesn't and so is the one to look at.
   std::string waits_of(std::vector<int32_t> peers) const;
 
   FabricOptions options_;
@@ -130,9 +136,10 @@ class ThreadJob {
   bool failed_ = false, input_error_ = false;
   std::string failure_;
   std::vector<LostRank> losses_;
-  std::vector<size_t> known_;  // by rank: losses that it has agreed to go on after
-  std::vector<char> ended_;    // by rank
-  std::vector<Sleep> sleeps_;  // by rank
+  std::vector<size_t> known_;     // by rank: losses that it has agreed to go on after
+  std::vector<char> ended_;       // by rank
+  std::vector<Sleep> sleeps_;     // by rank
+  std::vector<Expired> expired_;  // by rank: its last wait, where that is so
   std::map<size_t, std::shared_ptr<SurvivorRound>> rounds_;  // by losses agreed on
 };
 
@@ -146,6 +153,7 @@ void ThreadJob::block(Lock& lock, int32_t rank, const std::string& name, Ready r
     Sleep& sleep;
     ~Sleeper() { sleep = {}; }
   } sleeper{sleeps_[rank]};
+  expired_[rank] = {};
   while (!ready()) {
     if (failed_) throw PeerError(stopped_message(rank, missing(), name, failure_));
     check_losses(rank, name, missing());
@@ -158,6 +166,7 @@ void ThreadJob::block(Lock& lock, int32_t rank, const std::string& name, Ready r
                                                                    std::chrono::duration<double>(seconds)));
     sleepers_[rank].wait_until(lock, until);
     if (Clock::now() >= last && !failed_ && known_[rank] == losses_.size() && !ready()) {
+      expired_[rank] = {name, missing()};
       throw PeerError(timeout_message(rank, options_.timeout_s, missing(), name) + waits_of(missing()));
     }
   }

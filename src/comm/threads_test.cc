@@ -127,6 +127,27 @@ TEST(ThreadFabric, AnExpiredWaitForARankThatWaitsItselfNamesWhomThatOneWaitsFor)
   EXPECT_EQ(message, "rank 0 waited 0.3 s for rank 1 in activations, which waits for rank 2 in gradients");
 }
 
+// The first whose time is up may take a while to say so.
+TEST(ThreadFabric, AnExpiredWaitForARankWhoseOwnExpiredBeforeNamesWhomThatOneWaitedFor) {
+  std::atomic<bool> ended = false;
+  const std::string message = error_of(3, 0.3, [&](Fabric& fabric) {
+    char byte = 0;
+    if (fabric.rank() == 2) {
+      while (!ended) std::this_thread::sleep_for(milliseconds(5));
+      return;
+    }
+    if (fabric.rank() == 0) std::this_thread::sleep_for(milliseconds(100));
+    try {
+      fabric.receive(&byte, 1, fabric.rank() + 1, fabric.rank() == 0 ? "activations" : "gradients");
+    } catch (...) {
+      while (fabric.rank() == 1 && !ended) std::this_thread::sleep_for(milliseconds(5));
+      ended = true;
+      throw;
+    }
+  });
+  EXPECT_EQ(message, "rank 0 waited 0.3 s for rank 1 in activations, which waited for rank 2 in gradients");
+}
+
 TEST(ThreadFabric, MessagesTimeOutOnBothSides) {
   for (bool sends : {true, false}) {
     std::atomic<bool> ended = false;
