@@ -63,8 +63,12 @@ TEST(LongDocument, SampledRowsEqualTheReference) {
     const auto largest = [](const at::Tensor& x) { return x.abs().max().item<double>(); };
     o_error = std::max(o_error, largest(o[rank][own][0].to(at::kDouble) - expected.o));
     dq_error = std::max(dq_error, largest(dq[rank][own][0].to(at::kDouble) - expected.dq));
-    o_largest = std::max(o_largest, largest(expected.o));
-    dq_largest = std::max(dq_largest, largest(expected.dq));
+  }
+  // Errors are shares of a tensor's largest entry, which stands in a row that sees few keys: the last ones'
+  // gradients are averages of a hundred thousand.
+  for (size_t rank = 0; rank < o.size(); ++rank) {
+    o_largest = std::max(o_largest, o[rank].abs().max().item<double>());
+    dq_largest = std::max(dq_largest, dq[rank].abs().max().item<double>());
   }
   EXPECT_LE(o_error, 5e-6 * o_largest);
   EXPECT_LE(dq_error, 5e-6 * dq_largest);
