@@ -107,36 +107,17 @@ TEST(ThreadFabric, ExpiredWaitNamesAllMissingPeersOfAnExchange) {
   EXPECT_EQ(message, "rank 0 waited 0.1 s for ranks 1 and 3 in dispatch layer 3");
 }
 
-TEST(ThreadFabric, AnExpiredWaitForARankThatWaitsItselfNamesWhomThatOneWaitsFor) {
+/// Rank 0 waits 0.3 s for rank 1, which waits for rank 2; `late` of the two begins a little later. Rank 1
+/// says that its time is up only once that of rank 0 is.
+std::string message_of_a_chain(int32_t late) {
   std::atomic<bool> ended = false;
-  const std::string message = error_of(3, 0.3, [&](Fabric& fabric) {
+  return error_of(3, 0.3, [&](Fabric& fabric) {
     char byte = 0;
     if (fabric.rank() == 2) {
       while (!ended) std::this_thread::sleep_for(milliseconds(5));
       return;
     }
-    // Rank 1 begins to wait later than the one that waits for it.
-    if (fabric.rank() == 1) std::this_thread::sleep_for(milliseconds(100));
-    try {
-      fabric.receive(&byte, 1, fabric.rank() + 1, fabric.rank() == 0 ? "activations" : "gradients");
-    } catch (...) {
-      ended = true;
-      throw;
-    }
-  });
-  EXPECT_EQ(message, "rank 0 waited 0.3 s for rank 1 in activations, which waits for rank 2 in gradients");
-}
-
-// The first whose time is up may take a while to say so.
-TEST(ThreadFabric, AnExpiredWaitForARankWhoseOwnExpiredBeforeNamesWhomThatOneWaitedFor) {
-  std::atomic<bool> ended = false;
-  const std::string message = error_of(3, 0.3, [&](Fabric& fabric) {
-    char byte = 0;
-    if (fabric.rank() == 2) {
-      while (!ended) std::this_thread::sleep_for(milliseconds(5));
-      return;
-    }
-    if (fabric.rank() == 0) std::this_thread::sleep_for(milliseconds(100));
+    if (fabric.rank() == late) std::this_thread::sleep_for(milliseconds(100));
     try {
       fabric.receive(&byte, 1, fabric.rank() + 1, fabric.rank() == 0 ? "activations" : "gradients");
     } catch (...) {
@@ -145,7 +126,16 @@ TEST(ThreadFabric, AnExpiredWaitForARankWhoseOwnExpiredBeforeNamesWhomThatOneWai
       throw;
     }
   });
-  EXPECT_EQ(message, "rank 0 waited 0.3 s for rank 1 in activations, which waited for rank 2 in gradients");
+}
+
+TEST(ThreadFabric, AnExpiredWaitForARankThatWaitsItselfNamesWhomThatOneWaitsFor) {
+  EXPECT_EQ(message_of_a_chain(1),
+            "rank 0 waited 0.3 s for rank 1 in activations, which waits for rank 2 in gradients");
+}
+
+TEST(ThreadFabric, AnExpiredWaitForARankWhoseOwnExpiredBeforeNamesWhomThatOneWaitedFor) {
+  EXPECT_EQ(message_of_a_chain(0),
+            "rank 0 waited 0.3 s for rank 1 in activations, which waited for rank 2 in gradients");
 }
 
 TEST(ThreadFabric, MessagesTimeOutOnBothSides) {
