@@ -26,6 +26,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/heap.h"
 #include "base/json.h"
 #include "base/median.h"
 #include "comm/threads.h"
@@ -335,6 +336,7 @@ void report(const Options& options) {
 }  // namespace distca
 
 int main(int argc, char** argv) {
+  distca::keep_freed_memory();
   CLI::App app("steps of a small model on thread ranks with a modelled link");
   distca::Options options;
   app.add_option("--docs", options.docs, "document lengths");

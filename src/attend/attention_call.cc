@@ -115,22 +115,41 @@ void AttentionCall::dispatch_begin(const at::Tensor& q, const at::Tensor& k, con
   shipment_->start(runtime_.fabric, "dispatch", name_);
 }
 
-void AttentionCall::dispatch_end() {
-  const auto arrived = shipment_->finish();
-  rest_q_ = arrived[0], rest_k_ = arrived[1], rest_v_ = arrived[2];
-}
-
-void AttentionCall::attend() {
+void AttentionCall::take_outputs() {
   const RankTables& tables = *tables_.forward;
   const int64_t rest = tables.o_rows - tables.home_rows;
   o_ = take({tables.home_rows, shape_.heads, shape_.head_dim}, dtype_);
   lse_ = take({tables.home_rows, shape_.heads}, sum_dtype_);
   rest_o_ = take({rest, shape_.heads, shape_.head_dim}, dtype_);
   rest_lse_ = take({rest, shape_.heads}, sum_dtype_);
-  WorkTimer timer(runtime_.stats.attend_s, runtime_.spans, WorkKind::kAttention, "attend");
-  runtime_.kernel->forward(shape_, {tables.tasks, tables.kernel.get()}, {home_q_, rest_q_},
-                           {home_k_, rest_k_}, {home_v_, rest_v_}, {o_, rest_o_}, {lse_, rest_lse_});
-  timer.stop();
+}
+
+void AttentionCall::run_forward(const KernelTasks& tasks) {
+  const WorkTimer timer(runtime_.stats.attend_s, runtime_.spans, WorkKind::kAttention, "attend");
+  runtime_.kernel->forward(shape_, tasks, {home_q_, rest_q_}, {home_k_, rest_k_}, {home_v_, rest_v_},
+                           {o_, rest_o_}, {lse_, rest_lse_});
+}
+
+void AttentionCall::attend_local() {
+  const RankTables& tables = *tables_.forward;
+  const bool apart = tables.kernel == nullptr && !tables.local_tasks.empty() && !tables.other_tasks.empty();
+  if (!apart || attended_locally_) return;
+  take_outputs();
+  run_forward(tables.local_tasks);
+  attended_locally_ = true;
+}
+
+void AttentionCall::dispatch_end() {
+  const auto arrived = shipment_->arrive();
+  leaving_ = std::move(shipment_);
+  rest_q_ = arrived[0], rest_k_ = arrived[1], rest_v_ = arrived[2];
+}
+
+void AttentionCall::attend() {
+  const RankTables& tables = *tables_.forward;
+  if (!attended_locally_) take_outputs();
+  run_forward(attended_locally_ ? KernelTasks(tables.other_tasks)
+                                : KernelTasks(tables.tasks, tables.kernel.get()));
   if (!differentiable_) home_q_ = home_k_ = home_v_ = at::Tensor();
   if (!differentiable_ || runtime_.options.memory == AttentionMemory::kResend)
     rest_q_ = rest_k_ = rest_v_ = at::Tensor();
@@ -160,6 +179,7 @@ void AttentionCall::collect_begin() {
 
 at::Tensor AttentionCall::collect_end() {
   auto arrived = shipment_->finish();
+  std::exchange(leaving_, nullptr)->leave();
   rest_o_ = rest_lse_ = at::Tensor();
   WorkTimer timer(runtime_.stats.merge_s, runtime_.spans, WorkKind::kMerge, "merge");
   const RowTable& table = tables_.forward->q;
@@ -201,7 +221,8 @@ void AttentionCall::grad_collect_begin(const at::Tensor& dout) {
 }
 
 void AttentionCall::grad_collect_end() {
-  const auto arrived = shipment_->finish();
+  const auto arrived = shipment_->arrive();
+  leaving_ = std::move(shipment_);
   size_t next = 0;
   grad_.dout.second = arrived[next++];
   grad_.lse.second = arrived[next++];
@@ -244,6 +265,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> AttentionCall::grad_dispatch_end(
   const RankTables& tables = *tables_.backward;
   const auto arrived = shipment_->finish();
   shipment_.reset();
+  std::exchange(leaving_, nullptr)->leave();
   WorkTimer timer(runtime_.stats.merge_s, runtime_.spans, WorkKind::kMerge, "merge");
   auto grads = std::make_tuple(sum_at_home(tables.q, arrived[0], grad_.dq),
                                sum_at_home(tables.kv, arrived[1], grad_.dk),

@@ -1,7 +1,7 @@
 // One layer's core attention of one nano-batch, step by step. The steps run in this order, other work in
 // between:
 //
-//   dispatch_begin → dispatch_end → attend → collect_begin → collect_end                           forward
+//   dispatch_begin → attend_local → dispatch_end → attend → collect_begin → collect_end            forward
 //   grad_collect_begin → grad_collect_end → grad_attend → grad_dispatch_begin → grad_dispatch_end  backward
 //
 // Backward uses the merged O and LSE only: P = exp(S − LSE), δ = Σ dO·O. core_attention.h wraps the steps for
@@ -78,6 +78,11 @@ class AttentionCall {
   /// q (home_rows, heads, head_dim), k and v (home_rows, kv_heads, head_dim); a dedicated server gives 0
   /// rows.
   void dispatch_begin(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
+  /// Tasks whose rows are all at home, while the others' travel. May be left out, and does nothing where the
+  /// kernel takes all tasks of a rank as one (AttentionKernel::prepare) or all are of one kind.
+  void attend_local();
+  /// Whether dispatch_end() would return at once.
+  bool arrived() { return shipment_->arrived(); }
   void dispatch_end();
   void attend();
   void collect_begin();
@@ -95,6 +100,8 @@ class AttentionCall {
   const at::Tensor& lse() const { return lse_; }
 
  private:
+  void take_outputs();
+  void run_forward(const KernelTasks& tasks);
   void merge_here();
   at::Tensor sum_at_home(const RowTable& table, at::Tensor arrived, const at::Tensor& own);
   at::Tensor rest_of(const RowTable& table, const at::Tensor& rows) const;
@@ -107,6 +114,8 @@ class AttentionCall {
   bool differentiable_;
   at::ScalarType dtype_ = at::kFloat, sum_dtype_ = at::kFloat;
   std::unique_ptr<Shipment> shipment_;
+  std::unique_ptr<Shipment> leaving_;  // a dispatch that has arrived here, and not yet everywhere
+  bool attended_locally_ = false;
   at::Tensor home_q_, home_k_, home_v_;
   at::Tensor rest_q_, rest_k_, rest_v_;  // on the server
   at::Tensor rest_o_, rest_lse_;

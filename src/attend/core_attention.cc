@@ -98,7 +98,7 @@ at::Tensor dispatch_begin(const std::shared_ptr<AttentionCall>& call, const at::
 
 at::Tensor dispatch_end(const std::shared_ptr<AttentionCall>& call, const at::Tensor& token) {
   return run_between(
-      token, [call] { call->dispatch_end(); }, [call] { call->grad_dispatch_begin(); });
+      token, [call] { call->attend_local(), call->dispatch_end(); }, [call] { call->grad_dispatch_begin(); });
 }
 
 at::Tensor attend(const std::shared_ptr<AttentionCall>& call, const at::Tensor& token) {

@@ -261,6 +261,11 @@ RankTables make_rank_tables(const Plan& plan, const Exchange& exchange, uint64_t
   tables.q = std::move(q.table);
   tables.kv = std::move(kv.table);
   place_outputs(tables, device);
+  for (const KernelTask& task : tables.tasks) {
+    const bool local =
+        task.q_row + task.q_len <= tables.home_rows && task.kv_row + task.kv_len <= tables.home_rows;
+    (local ? tables.local_tasks : tables.other_tasks).push_back(task);
+  }
   return tables;
 }
 

@@ -65,6 +65,8 @@ struct RankTables {
   int64_t home_rows = 0;  // rows of this rank's token buffers, padding included; 0 for a dedicated server
   RowTable q, kv;
   std::vector<KernelTask> tasks;
+  std::vector<KernelTask> local_tasks,
+      other_tasks;                             // the same: those whose rows are all at home, and the rest
   std::shared_ptr<const KernelTables> kernel;  // of the tasks; null where the kernel has none, or makes them
   /// Output rows of the tasks: as many as query rows, numbered like them, then those of tasks that share
   /// query rows with an earlier one, then one that is empty.

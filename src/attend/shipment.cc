@@ -144,18 +144,20 @@ void Shipment::start(Fabric& fabric, const char* what, const std::string& name) 
   pending_ = fabric.all_to_all(parts_, std::string(what) + " of " + name);
 }
 
-std::vector<at::Tensor> Shipment::finish() {
+template <typename Wait, typename End>
+PendingEnd Shipment::wait(const Wait& wait, const End& end) {
   const double asked = fabric_->now();
-  pending_->wait();
+  wait();
   const double answered = fabric_->now();
   stats_.wait_s += answered - asked;
-  if (spans_ != nullptr && spans_->on()) {
-    const PendingEnd end = pending_->end();
-    span_.end = std::max(span_.begin, end.time);
-    span_.peer = end.peer;
-    if (end.peer >= 0 && span_.bytes >= 0) spans_->add(span_);
-    spans_->add_wait(span_.name, asked, answered, end.peer);
-  }
+  if (spans_ == nullptr || !spans_->on()) return {};
+  const PendingEnd last = end();
+  spans_->add_wait(span_.name, asked, answered, last.peer);
+  return last;
+}
+
+std::vector<at::Tensor> Shipment::arrive() {
+  wait([&] { pending_->wait_arrived(); }, [&] { return pending_->arrival(); });
   const WorkTimer timer(stats_.pack_s, spans_, WorkKind::kPack, "unpack");
   std::vector<at::Tensor> arrived;
   for (Item& item : items_) {
@@ -164,10 +166,25 @@ std::vector<at::Tensor> Shipment::finish() {
       const int64_t rows = item.table->arrived_rows;
       gather_rows(item.in.narrow(0, rows, item.table->copied_rows), {item.home, item.in.narrow(0, 0, rows)},
                   item.table->copied);
+      item.home = at::Tensor();
     }
     arrived.push_back(std::move(item.in));
   }
+  return arrived;
+}
+
+void Shipment::leave() {
+  const PendingEnd end = wait([&] { pending_->wait(); }, [&] { return pending_->end(); });
   items_.clear();
+  if (spans_ == nullptr || !spans_->on()) return;
+  span_.end = std::max(span_.begin, end.time);
+  span_.peer = end.peer;
+  if (end.peer >= 0 && span_.bytes >= 0) spans_->add(span_);
+}
+
+std::vector<at::Tensor> Shipment::finish() {
+  std::vector<at::Tensor> arrived = arrive();
+  leave();
   return arrived;
 }
 

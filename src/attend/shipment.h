@@ -49,15 +49,22 @@ class Shipment {
   /// `spans` and `signal` may be null.
   Shipment(BufferPool& pool, AttentionStats& stats, SpanLog* spans = nullptr, SignalRows* signal = nullptr);
 
-  /// Home rows of `x` (home_rows, …) to their servers. `x` is contiguous, and stays as it is until finish().
+  /// Home rows of `x` (home_rows, …) to their servers. `x` is contiguous, and stays as it is until arrive().
   void to_servers(const RowTable& table, const at::Tensor& x, const std::string& kind);
-  /// Results of the rest of a server's rows, `x` (at least rest_rows, …), to their homes; x is as above.
+  /// Results of the rest of a server's rows, `x` (at least rest_rows, …), to their homes. `x` is contiguous,
+  /// and stays as it is until leave().
   void to_homes(const RowTable& table, const at::Tensor& x, const std::string& kind);
 
   void start(Fabric& fabric, const char* what, const std::string& name);
-  /// Waits, and returns one tensor for each that was added: on a server the rest of its rows, which arrived
-  /// or are copies; at home the rows from other servers as they were sent, and one more that isn't
-  /// initialised, where RowTable::returned has its empty part.
+  /// Whether arrive() would return at once.
+  bool arrived() { return pending_->arrived(); }
+  /// Waits for what comes, and returns one tensor for each that was added: on a server the rest of its rows,
+  /// which arrived or are copies; at home the rows from other servers as they were sent, and one more that
+  /// isn't initialised, where RowTable::returned has its empty part.
+  std::vector<at::Tensor> arrive();
+  /// After arrive(): waits until all that was sent has left.
+  void leave();
+  /// arrive(), then leave().
   std::vector<at::Tensor> finish();
 
  private:
@@ -72,6 +79,9 @@ class Shipment {
   void add(Item item, int64_t sent_bytes, std::vector<PeerBytes> sends, std::vector<PeerBytes> receives);
   bool sends_rows() const { return signal_ == nullptr || signal_->sends_rows; }
   void signal_instead(int32_t ranks);
+  /// Counts a wait, and records it. Returns what `end` says once it is over, where spans are on.
+  template <typename Wait, typename End>
+  PendingEnd wait(const Wait& wait, const End& end);
 
   BufferPool& pool_;
   AttentionStats& stats_;

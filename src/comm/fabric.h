@@ -76,6 +76,14 @@ class Pending {
   virtual bool done() = 0;
   /// After wait(): when it was over and whose message was the last.
   virtual PendingEnd end() = 0;
+
+  /// Returns when all that this rank gets has arrived. What it sends may be under way until wait() returns,
+  /// which is still to be called.
+  virtual void wait_arrived() { wait(); }
+  /// Whether wait_arrived() would return, or throw, at once on this rank's clock.
+  virtual bool arrived() { return done(); }
+  /// After wait_arrived(): when the last message came, and whose it was.
+  virtual PendingEnd arrival() { return end(); }
 };
 
 enum class DType { kFloat32, kFloat64, kInt64 };

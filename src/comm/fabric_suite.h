@@ -95,6 +95,11 @@ inline void check_exchanges(Fabric& fabric, uint64_t seed, int rounds) {
     for (int64_t i = 0; i < count; ++i) order[i] = i;
     std::shuffle(order.begin(), order.end(), own);
     for (int64_t i : order) {
+      if (own() % 2 == 0) {
+        pending[i]->wait_arrived();
+        EXPECT_TRUE(pending[i]->arrived());
+        exchanges[i].check();
+      }
       pending[i]->wait();
       EXPECT_TRUE(pending[i]->done());
       exchanges[i].check();
@@ -121,6 +126,38 @@ inline void check_progress(Fabric& fabric) {
   EXPECT_LE(end.time, fabric.now());
   const bool knows_peer = ranks > 1 && fabric.kind() != "nccl";
   EXPECT_GE(end.peer, knows_peer ? 0 : -1);
+}
+
+/// What comes doesn't wait for what goes: all send to the last rank, which calls once they have seen that
+/// nothing more comes to them.
+inline void check_arrivals(Fabric& fabric) {
+  const int32_t rank = fabric.rank(), last = fabric.world_size() - 1;
+  if (last == 0 || fabric.kind() == "nccl") return;  // NCCL's waits are for both
+  const int64_t bytes = 300'000;
+  std::vector<uint8_t> send(bytes, static_cast<uint8_t>(rank)), recv(bytes * last, 0xDD);
+  std::vector<ExchangePart> parts = {{send.data(), recv.data(), {}, {}}};
+  char word = 0;
+  if (rank < last) {
+    parts[0].sends.push_back({last, 0, bytes});
+    const std::unique_ptr<Pending> pending = fabric.all_to_all(parts, "to the last rank");
+    EXPECT_TRUE(pending->arrived());
+    pending->wait_arrived();
+    EXPECT_EQ(pending->arrival().peer, -1);
+    fabric.send(&word, 1, last, "word that nothing more comes");
+    pending->wait();
+    EXPECT_GE(pending->end().peer, 0);
+    return;
+  }
+  for (int32_t peer = 0; peer < last; ++peer) {
+    fabric.receive(&word, 1, peer, "word that nothing more comes");
+    parts[0].receives.push_back({peer, peer * bytes, bytes});
+  }
+  const std::unique_ptr<Pending> pending = fabric.all_to_all(parts, "to the last rank");
+  pending->wait_arrived();
+  EXPECT_GE(pending->arrival().peer, 0);
+  EXPECT_LE(pending->arrival().time, fabric.now());
+  for (int64_t i = 0; i < bytes * last; ++i) ASSERT_EQ(recv[i], i / bytes);
+  pending->wait();
 }
 
 /// Values whose sum depends on the order in which they are added.
@@ -315,6 +352,7 @@ inline void check_large_exchange(Fabric& fabric) {
 inline void check_all(Fabric& fabric, uint64_t seed) {
   check_exchanges(fabric, seed, 20);
   check_progress(fabric);
+  check_arrivals(fabric);
   check_all_reductions(fabric, seed);
   check_special_values(fabric);
   check_gather_and_broadcast(fabric, seed);

@@ -26,6 +26,9 @@ class MpiPending : public Pending {
   void wait() override { engine_->wait(*call_); }
   bool done() override { return engine_->done(*call_); }
   PendingEnd end() override { return call_->end; }
+  void wait_arrived() override { engine_->wait_arrived(*call_); }
+  bool arrived() override { return engine_->arrived(*call_); }
+  PendingEnd arrival() override { return call_->arrival; }
 
  private:
   std::shared_ptr<MpiEngine> engine_;

@@ -51,14 +51,17 @@ struct MpiPair {
   int32_t tag = 0;
   bool met = false;       // the peer's CallMessage came
   int64_t transfers = 0;  // under way in MPI
+  int64_t coming = 0;     // of these, those to this rank
 };
 
 struct MpiCall {
   MpiKey key;
   std::string name, what;
   std::vector<MpiPair> pairs;
-  int64_t open = 0;  // pairs that aren't done
-  PendingEnd end;    // set with the last of them
+  int64_t open = 0;         // pairs that aren't done
+  PendingEnd end;           // set with the last of them
+  int64_t open_coming = 0;  // pairs from which not all has come
+  PendingEnd arrival;       // set with the last of them
 };
 
 /// The pairs of an exchange among `world_ranks`. `everybody` makes a pair with every other rank, bytes or

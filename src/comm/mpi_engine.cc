@@ -85,6 +85,8 @@ void MpiEngine::enter(const std::shared_ptr<MpiCall>& call) {
   if (failed_) throw Error(last_error_ = stopped_message(rank_, {}, call->name, failure_.text));
   entered_[series(call->key)] = std::get<3>(call->key) + 1;
   call->open = static_cast<int64_t>(call->pairs.size());
+  call->open_coming = std::count_if(call->pairs.begin(), call->pairs.end(),
+                                    [](const MpiPair& pair) { return sum(pair.expects) > 0; });
   if (call->open > 0) calls_[call->key] = call;
   for (MpiPair& pair : call->pairs) {
     pair.tag = 1 + tags_++ % kTags;
@@ -108,11 +110,19 @@ std::vector<int32_t> MpiEngine::missing(const MpiCall& call) const {
 }
 
 void MpiEngine::wait(const MpiCall& call) {
+  wait_for(call, call.open);
+}
+
+void MpiEngine::wait_arrived(const MpiCall& call) {
+  wait_for(call, call.open_coming);
+}
+
+void MpiEngine::wait_for(const MpiCall& call, const int64_t& open) {
   std::unique_lock lock(mutex_);
   const auto timeout = std::chrono::duration<double>(options_.timeout_s);
   const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(timeout);
-  const bool ready = wake_rank_.wait_until(lock, deadline, [&] { return call.open == 0 || failed_; });
-  if (call.open == 0) return;
+  const bool ready = wake_rank_.wait_until(lock, deadline, [&] { return open == 0 || failed_; });
+  if (open == 0) return;
   if (!ready) {
     last_error_ = timeout_message(rank_, options_.timeout_s, missing(call), call.name);
   } else if (failure_.rank == rank_) {
@@ -126,6 +136,11 @@ void MpiEngine::wait(const MpiCall& call) {
 bool MpiEngine::done(const MpiCall& call) {
   std::lock_guard lock(mutex_);
   return call.open == 0 || failed_;
+}
+
+bool MpiEngine::arrived(const MpiCall& call) {
+  std::lock_guard lock(mutex_);
+  return call.open_coming == 0 || failed_;
 }
 
 void MpiEngine::leave(MpiCall& call) {
@@ -235,9 +250,10 @@ bool MpiEngine::make_progress() {
     keys.swap(fresh_);
     for (const MpiKey& key : keys) match(key);
   }
-  moved += transport_->poll_transfers([&](MpiCall& call, MpiPair& pair) {
+  moved += transport_->poll_transfers([&](MpiCall& call, MpiPair& pair, bool coming) {
     std::lock_guard lock(mutex_);
     --pair.transfers;
+    if (coming && --pair.coming == 0) all_came(call, pair);
     close_if_done(call, pair);
   });
   return moved > 0 || !outgoing.empty();
@@ -286,11 +302,16 @@ void MpiEngine::begin(const std::shared_ptr<MpiCall>& call, MpiPair& pair, const
   pair.met = true;
   if (sum(pair.expects) <= kShortBytes) {
     scatter(message.data, pair.receive);
+    if (sum(pair.expects) > 0) all_came(*call, pair);
   } else {
-    pair.transfers += transport_->receive(pair.receive, pair.tag, call, index);
+    pair.transfers = pair.coming = transport_->receive(pair.receive, pair.tag, call, index);
   }
   if (sum(pair.sends) > kShortBytes) pair.transfers += transport_->send(pair.send, message.tag, call, index);
   close_if_done(*call, pair);
+}
+
+void MpiEngine::all_came(MpiCall& call, const MpiPair& pair) {
+  if (--call.open_coming == 0) call.arrival = {wall_seconds(), pair.peer};
 }
 
 void MpiEngine::close_if_done(MpiCall& call, const MpiPair& pair) {

@@ -34,6 +34,9 @@ class MpiEngine {
   /// Returns when all of it is done. Throws Error when the timeout expires or a rank has failed.
   void wait(const MpiCall& call);
   bool done(const MpiCall& call);
+  /// The same of what comes to this rank alone.
+  void wait_arrived(const MpiCall& call);
+  bool arrived(const MpiCall& call);
   /// Gives up what isn't done; the call's buffers are free when this returns. Where data is on its way and
   /// does not arrive within 2 s, the job ends here, with the error of the last wait.
   void leave(MpiCall& call);
@@ -61,7 +64,11 @@ class MpiEngine {
   void match(const MpiKey& key);
   std::string disagreement(MpiCall* call, int32_t peer, const CallMessage& message) const;
   void begin(const std::shared_ptr<MpiCall>& call, MpiPair& pair, const CallMessage& message);
+  /// All has come from this peer.
+  void all_came(MpiCall& call, const MpiPair& pair);
   void close_if_done(MpiCall& call, const MpiPair& pair);
+  /// Waits until that count of the call's open pairs is 0.
+  void wait_for(const MpiCall& call, const int64_t& open);
   std::vector<int32_t> missing(const MpiCall& call) const;
 
   FabricOptions options_;

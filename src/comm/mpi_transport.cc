@@ -76,16 +76,16 @@ int64_t MpiTransport::poll_messages(const std::function<void(int32_t, int32_t, c
 }
 
 template <typename Begin>
-int64_t MpiTransport::transfer(const std::vector<Segment>& segments, const std::shared_ptr<MpiCall>& call,
-                               size_t pair, Begin begin) {
+int64_t MpiTransport::transfer(const std::vector<Segment>& segments, const Owner& owner, Begin begin) {
   int64_t count = 0;
   for (const Segment& segment : segments) {
     for (int64_t at = 0; at < segment.bytes; at += kPiece, ++count) {
       const int bytes = static_cast<int>(std::min(kPiece, segment.bytes - at));
       MPI_Request request;
-      check(begin(segment.data + at, bytes, call->pairs[pair].peer, &request), "starting a transfer");
+      check(begin(segment.data + at, bytes, owner.call->pairs[owner.pair].peer, &request),
+            "starting a transfer");
       transfers_.push_back(request);
-      owners_.push_back({call, pair});
+      owners_.push_back(owner);
     }
   }
   return count;
@@ -93,19 +93,21 @@ int64_t MpiTransport::transfer(const std::vector<Segment>& segments, const std::
 
 int64_t MpiTransport::send(const std::vector<Segment>& segments, int32_t tag,
                            const std::shared_ptr<MpiCall>& call, size_t pair) {
-  return transfer(segments, call, pair, [&](char* data, int bytes, int32_t peer, MPI_Request* request) {
+  const Owner owner{call, pair, /*coming=*/false};
+  return transfer(segments, owner, [&](char* data, int bytes, int32_t peer, MPI_Request* request) {
     return MPI_Isend(data, bytes, MPI_BYTE, peer, tag, data_, request);
   });
 }
 
 int64_t MpiTransport::receive(const std::vector<Segment>& segments, int32_t tag,
                               const std::shared_ptr<MpiCall>& call, size_t pair) {
-  return transfer(segments, call, pair, [&](char* data, int bytes, int32_t peer, MPI_Request* request) {
+  const Owner owner{call, pair, /*coming=*/true};
+  return transfer(segments, owner, [&](char* data, int bytes, int32_t peer, MPI_Request* request) {
     return MPI_Irecv(data, bytes, MPI_BYTE, peer, tag, data_, request);
   });
 }
 
-int64_t MpiTransport::poll_transfers(const std::function<void(MpiCall&, MpiPair&)>& done) {
+int64_t MpiTransport::poll_transfers(const std::function<void(MpiCall&, MpiPair&, bool)>& done) {
   if (transfers_.empty()) return 0;
   int count = 0;
   std::vector<int> indices(transfers_.size());
@@ -118,7 +120,7 @@ int64_t MpiTransport::poll_transfers(const std::function<void(MpiCall&, MpiPair&
     const Owner owner = owners_[indices[i]];
     transfers_.erase(transfers_.begin() + indices[i]);
     owners_.erase(owners_.begin() + indices[i]);
-    done(*owner.call, owner.call->pairs[owner.pair]);
+    done(*owner.call, owner.call->pairs[owner.pair], owner.coming);
   }
   return count;
 }

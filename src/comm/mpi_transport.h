@@ -35,7 +35,8 @@ class MpiTransport {
   int64_t receive(const std::vector<Segment>& segments, int32_t tag, const std::shared_ptr<MpiCall>& call,
                   size_t pair);
 
-  int64_t poll_transfers(const std::function<void(MpiCall&, MpiPair&)>& done);
+  /// Calls done(call, pair, coming) for each transfer that is over; returns how many.
+  int64_t poll_transfers(const std::function<void(MpiCall&, MpiPair&, bool)>& done);
   bool has_transfers() const { return !transfers_.empty(); }
 
   void finalize();
@@ -50,10 +51,10 @@ class MpiTransport {
   struct Owner {
     std::shared_ptr<MpiCall> call;
     size_t pair;
+    bool coming;
   };
   template <typename Begin>
-  int64_t transfer(const std::vector<Segment>& segments, const std::shared_ptr<MpiCall>& call, size_t pair,
-                   Begin begin);
+  int64_t transfer(const std::vector<Segment>& segments, const Owner& owner, Begin begin);
 
   int32_t rank_ = 0, world_size_ = 1;
   MPI_Comm messages_ = MPI_COMM_NULL, data_ = MPI_COMM_NULL;

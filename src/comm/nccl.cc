@@ -87,6 +87,7 @@ class NcclPending : public Pending {
   }
 
   void wait() override {
+    if (waited_) return;
     engine_.check_running(operation_->name, operation_->peers);
     complete(engine_, *operation_);
     waited_ = true;

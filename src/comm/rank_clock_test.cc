@@ -207,6 +207,23 @@ TEST(VirtualClock, ASenderLeavesWhenItsMessageHas) {
   });
 }
 
+TEST(VirtualClock, WhatComesDoesNotWaitForWhatGoes) {
+  run_thread_ranks(2, virtual_links(1, 100), [&](Fabric& fabric) {
+    // 1 takes 100 bytes to 0, 0 takes 1000 to 1.
+    std::vector<char> send(1000), recv(1000);
+    const int64_t out = fabric.rank() == 0 ? 1000 : 100, in = 1100 - out;
+    const int32_t peer = 1 - fabric.rank();
+    const auto pending =
+        fabric.all_to_all({{send.data(), recv.data(), {{peer, 0, out}}, {{peer, 0, in}}}}, "uneven");
+    pending->wait_arrived();
+    const double came = static_cast<double>(in) / 100 + 1;
+    EXPECT_NEAR(fabric.now(), came, kOwn);
+    EXPECT_NEAR(pending->arrival().time, came, kOwn);
+    pending->wait();
+    EXPECT_NEAR(fabric.now(), fabric.rank() == 0 ? 10 : came, kOwn);
+  });
+}
+
 TEST(VirtualClock, GroupsShareTheClockAndTheLinks) {
   run_thread_ranks(4, virtual_links(0, 1000), [](Fabric& fabric) {
     const auto half = fabric.split(fabric.rank() / 2, "half");

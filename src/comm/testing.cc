@@ -16,6 +16,12 @@ class WatchedPending : public Pending {
   }
   bool done() override { return inner_->done(); }
   PendingEnd end() override { return inner_->end(); }
+  void wait_arrived() override {
+    before_("wait for what comes in " + name_);
+    inner_->wait_arrived();
+  }
+  bool arrived() override { return inner_->arrived(); }
+  PendingEnd arrival() override { return inner_->arrival(); }
 
  private:
   std::unique_ptr<Pending> inner_;

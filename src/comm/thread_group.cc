@@ -16,8 +16,11 @@ const PeerBytes* find_peer(const std::vector<PeerBytes>& list, int32_t peer) {
 
 /// `world_peer` is the peer's rank in the job.
 void close_pair(ThreadCall& call, int32_t peer, int32_t world_peer) {
-  if (call.open[peer] && --call.open_count == 0) call.copied = {wall_seconds(), world_peer};
+  if (!call.open[peer]) return;
   call.open[peer] = false;
+  --call.open_count;
+  call.copied = {wall_seconds(), world_peer};
+  if (call.comes[peer]) call.came = call.copied;
 }
 
 /// Runs when a call's scope is left by an exception.
@@ -33,6 +36,13 @@ template <typename Undo>
 Guard(Undo) -> Guard<Undo>;
 
 }  // namespace
+
+int32_t ThreadCall::open_peers(Half half) const {
+  if (half == Half::kBoth) return open_count;
+  int32_t count = 0;
+  for (size_t peer = 0; peer < open.size(); ++peer) count += is_open(peer, half);
+  return count;
+}
 
 template <typename Test>
 std::vector<int32_t> ThreadGroup::select(const ThreadOperation& operation, Test test) const {
@@ -101,12 +111,12 @@ void ThreadGroup::begin_phase(ThreadOperation& operation, size_t index) {
 }
 
 std::vector<const Transfer*> ThreadGroup::transfers_of(const ThreadOperation& operation, size_t index,
-                                                       size_t phase) {
+                                                       size_t phase, Half half) {
   std::vector<const Transfer*> out;
   for (size_t peer = 0; peer < operation.calls.size(); ++peer) {
     if (peer == index || !operation.calls[peer]) continue;
     const auto &to = operation.calls[index]->transfers, &from = operation.calls[peer]->transfers;
-    if (to[phase][peer]) out.push_back(to[phase][peer].get());
+    if (to[phase][peer] && half == Half::kBoth) out.push_back(to[phase][peer].get());
     if (from.size() > phase && from[phase][index]) out.push_back(from[phase][index].get());
   }
   return out;
@@ -173,36 +183,41 @@ void ThreadGroup::copy_with_earlier(ThreadJob::Lock& lock, ThreadOperation& oper
   }
 }
 
-PendingEnd ThreadGroup::end_of_exchange(const ThreadOperation& operation, int32_t rank) const {
-  if (!job->has_links()) return operation.calls[rank]->copied;
+PendingEnd ThreadGroup::end_of_exchange(const ThreadOperation& operation, int32_t rank, Half half) const {
+  const ThreadCall& call = *operation.calls[rank];
+  if (!job->has_links()) return half == Half::kBoth ? call.copied : call.came;
   PendingEnd end;
-  for (const Transfer* transfer : transfers_of(operation, rank, 0)) {
+  for (const Transfer* transfer : transfers_of(operation, rank, 0, half)) {
     const double time = job->end_of(world_ranks[rank], {transfer});
     if (time >= end.time) end = {time, transfer->to == world_ranks[rank] ? transfer->from : transfer->to};
   }
   return end;
 }
 
-bool ThreadGroup::is_lost(const ThreadOperation& operation, const ThreadCall& call) {
+bool ThreadGroup::is_lost(const ThreadOperation& operation, const ThreadCall& call, Half half) {
   for (size_t peer = 0; peer < operation.calls.size(); ++peer) {
-    if (call.open[peer] && operation.calls[peer] && operation.calls[peer]->dropped) return true;
+    if (call.is_open(peer, half) && operation.calls[peer] && operation.calls[peer]->dropped) return true;
   }
   return false;
 }
 
-void ThreadGroup::wait_for_exchange(ThreadJob::Lock& lock, const ThreadOperation& operation, int32_t rank) {
+void ThreadGroup::wait_for_exchange(ThreadJob::Lock& lock, const ThreadOperation& operation, int32_t rank,
+                                    Half half) {
   const std::shared_ptr<ThreadCall> call = operation.calls[rank];
-  const auto open = [&](const ThreadCall*, int32_t peer) { return call->open[peer]; };
+  const auto open = [&](const ThreadCall*, int32_t peer) {
+    return call->is_open(static_cast<size_t>(peer), half);
+  };
   job->block(
-      lock, world_ranks[rank], call->name, [&] { return call->open_count == 0 || is_lost(operation, *call); },
+      lock, world_ranks[rank], call->name,
+      [&] { return call->open_peers(half) == 0 || is_lost(operation, *call, half); },
       [&] { return select(operation, open); });
-  if (call->open_count == 0) {
+  if (call->open_peers(half) == 0) {
     if (job->has_links())
-      job->wait_for(lock, world_ranks[rank], call->name, transfers_of(operation, rank, 0));
+      job->wait_for(lock, world_ranks[rank], call->name, transfers_of(operation, rank, 0, half));
     return;
   }
   const auto lost = [&](const ThreadCall* theirs, int32_t peer) {
-    return call->open[peer] && theirs && theirs->dropped;
+    return open(theirs, peer) && theirs && theirs->dropped;
   };
   job->check_losses(world_ranks[rank], call->name, select(operation, lost));
   throw PeerError(format("rank {} waited in {} for {}, which gave it up", world_ranks[rank], call->name,

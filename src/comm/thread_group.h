@@ -27,6 +27,9 @@ class ThreadGroup;
 using PhaseBytes = std::vector<int64_t>;
 inline constexpr int64_t kNoMessage = -1;
 
+/// Of an exchange, as one rank sees it: what comes, or that and what goes.
+enum class Half { kComing, kBoth };
+
 /// One rank's part in an operation.
 struct ThreadCall {
   std::string name;
@@ -43,12 +46,16 @@ struct ThreadCall {
   std::vector<int64_t> send_bytes, receive_bytes;  // of an exchange, as bytes_by_peer gives them
   std::vector<char> open;                          // of an exchange, by peer: bytes still to be copied
   int32_t open_count = 0;
-  PendingEnd copied;  // the last of them
+  std::vector<char> comes;  // of an exchange, by peer: whether it sends any
+  PendingEnd copied, came;  // the last of all, and of those that come
   int32_t users = 0;
   bool finished = false;
   bool given_up = false;  // its memory may be gone
   bool dropped = false;   // given up though no error was under way: peers are told at once. Where one is, it
                           // ends the job's waits in a moment, and says more
+
+  bool is_open(size_t peer, Half half) const { return open[peer] && (half == Half::kBoth || comes[peer]); }
+  int32_t open_peers(Half half) const;
 };
 
 struct ThreadOperation {
@@ -78,16 +85,16 @@ class ThreadGroup {
   /// Waits until member `index` is done with its last phase.
   void finish_phase(ThreadJob::Lock& lock, const ThreadOperation& operation, size_t index);
 
-  /// Messages to and from member `index` in `phase`, which all members have begun.
+  /// Messages to and from member `index` in `phase`, which all members have begun; or those to it alone.
   static std::vector<const Transfer*> transfers_of(const ThreadOperation& operation, size_t index,
-                                                   size_t phase);
+                                                   size_t phase, Half half = Half::kBoth);
 
   /// Copies what can be copied between the exchange `call` of `rank` and those that were entered before. Lock
   /// held on entry and return.
   void copy_with_earlier(ThreadJob::Lock& lock, ThreadOperation& operation, int32_t rank);
 
-  /// Waits until all bytes of the exchange `call` of `rank` are copied.
-  void wait_for_exchange(ThreadJob::Lock& lock, const ThreadOperation& operation, int32_t rank);
+  /// Waits until all bytes of the exchange `call` of `rank` are copied, or those that come.
+  void wait_for_exchange(ThreadJob::Lock& lock, const ThreadOperation& operation, int32_t rank, Half half);
 
   /// A whole collective: enters, waits for all members, calls work(operation) without the lock, waits until
   /// all are done.
@@ -97,11 +104,11 @@ class ThreadGroup {
   void give_up(ThreadJob::Lock& lock, const ThreadOperation& operation, int32_t rank, ThreadCall& call);
 
   /// When the exchange `call` of `rank`, all of whose bytes are copied, is over by the links, or was copied
-  /// where there are none. Lock held.
-  PendingEnd end_of_exchange(const ThreadOperation& operation, int32_t rank) const;
+  /// where there are none; or its coming half. Lock held.
+  PendingEnd end_of_exchange(const ThreadOperation& operation, int32_t rank, Half half) const;
 
   /// Whether the exchange `call` needs a peer that gave up, so that it can't be done any more.
-  static bool is_lost(const ThreadOperation& operation, const ThreadCall& call);
+  static bool is_lost(const ThreadOperation& operation, const ThreadCall& call, Half half);
 
   const std::shared_ptr<ThreadJob> job;
   const std::vector<int32_t> world_ranks;

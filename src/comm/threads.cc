@@ -22,34 +22,42 @@ class ThreadExchange : public Pending {
     if (call().open_count > 0) group_->give_up(lock, *operation_, rank_, call());
   }
 
-  void wait() override {
+  void wait() override { wait(Half::kBoth); }
+  bool done() override { return done(Half::kBoth); }
+  PendingEnd end() override { return end(Half::kBoth); }
+  void wait_arrived() override { wait(Half::kComing); }
+  bool arrived() override { return done(Half::kComing); }
+  PendingEnd arrival() override { return end(Half::kComing); }
+
+ private:
+  void wait(Half half) {
     const FabricCall inside(*group_->job, world_rank());
     ThreadJob::Lock lock = group_->job->lock();
-    group_->wait_for_exchange(lock, *operation_, rank_);
+    group_->wait_for_exchange(lock, *operation_, rank_, half);
   }
 
   /// Under a virtual clock: whether the rank's clock has reached the end. Asking doesn't move it, but lets
   /// others compute.
-  bool done() override {
+  bool done(Half half) {
     const FabricCall inside(*group_->job, world_rank());
     ThreadJob::Lock lock = group_->job->lock();
     ThreadJob& job = *group_->job;
-    const bool done =
-        call().open_count == 0 ? has_arrived(job) : job.failed() || ThreadGroup::is_lost(*operation_, call());
+    const bool done = call().open_peers(half) == 0
+                          ? is_over(job, half)
+                          : job.failed() || ThreadGroup::is_lost(*operation_, call(), half);
     if (!done) job.give_core(world_rank());
     return done;
   }
 
-  PendingEnd end() override {
+  PendingEnd end(Half half) {
     const FabricCall inside(*group_->job, world_rank());
     const ThreadJob::Lock lock = group_->job->lock();
-    return group_->end_of_exchange(*operation_, rank_);
+    return group_->end_of_exchange(*operation_, rank_, half);
   }
 
- private:
-  bool has_arrived(ThreadJob& job) const {
+  bool is_over(ThreadJob& job, Half half) const {
     if (!job.has_links() || job.failed()) return true;
-    return group_->end_of_exchange(*operation_, rank_).time <= job.now(world_rank());
+    return group_->end_of_exchange(*operation_, rank_, half).time <= job.now(world_rank());
   }
   int32_t world_rank() const { return group_->world_ranks[rank_]; }
   ThreadCall& call() { return *operation_->calls[rank_]; }
@@ -78,8 +86,10 @@ class ThreadFabric : public Fabric {
     call->receive_bytes = bytes_by_peer(parts, world_size(), false);
     call->parts = std::move(parts);
     call->open.resize(world_size());
+    call->comes.resize(world_size());
     for (size_t i = 0; i < call->send_bytes.size(); ++i) {
       if (call->send_bytes[i] + call->receive_bytes[i] > 0) call->open[i % world_size()] = true;
+      if (call->receive_bytes[i] > 0) call->comes[i % world_size()] = true;
     }
     for (char open : call->open) call->open_count += open;
     if (group_->job->has_links()) call->phases = {bytes_to_peers(call->send_bytes)};

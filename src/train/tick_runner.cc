@@ -179,9 +179,10 @@ void TickRunner::fly(std::vector<Flight>& flights, const PreparedTick* next) {
   const bool forward = flights[0].tick->tick.forward;
   const int64_t slots = flights[0].slots();
   for (int64_t slot = 0; slot < slots; ++slot) {
-    for (Flight& flight : flights) {
-      locate(flight, slot);
-      forward ? attend(flight) : grad_attend(flight);
+    for (size_t i = 0; i < flights.size(); ++i) {
+      locate(flights[i], slot);
+      Flight* const beside = i + 1 < flights.size() ? &flights[i + 1] : nullptr;
+      forward ? attend(flights[i], slot, beside) : grad_attend(flights[i]);
     }
     for (Flight& flight : flights) {
       locate(flight, slot);
@@ -282,8 +283,14 @@ void TickRunner::dispatch(Flight& flight, int64_t slot, Qkv qkv) {
   flight.call->dispatch_begin(qkv.q.detach(), qkv.k.detach(), qkv.v.detach());
 }
 
-void TickRunner::attend(Flight& flight) {
+void TickRunner::attend(Flight& flight, int64_t slot, Flight* beside) {
   if (flight.call == nullptr) return;
+  flight.call->attend_local();
+  if (beside != nullptr && beside->call != nullptr && !flight.call->arrived()) {
+    locate(*beside, slot);
+    beside->call->attend_local();
+    locate(flight, slot);
+  }
   flight.call->dispatch_end();
   flight.call->attend();
   flight.call->collect_begin();

@@ -87,7 +87,8 @@ class TickRunner {
   Qkv no_rows() const;
   Qkv first_qkv(Flight& flight);
   void dispatch(Flight& flight, int64_t slot, Qkv qkv);
-  void attend(Flight& flight);
+  /// `beside` is another nano-batch of the tick whose exchange may be under way, or null.
+  void attend(Flight& flight, int64_t slot, Flight* beside);
   Qkv next_piece(Flight& flight, int64_t slot);
   at::Tensor collect(Flight& flight, int64_t slot);
   void keep_on_server(const Flight& flight, int64_t slot, const AttentionKept& kept);
