@@ -6,6 +6,7 @@
 #include "attend/attention_bench.h"
 #include "attend/device.h"
 #include "attend/device_bench.h"
+#include "base/heap.h"
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/machine.h"
@@ -39,6 +40,7 @@ Json bench_json(const AttentionBench& bench, at::Device device) {
 }
 
 void run(const Options& options) {
+  keep_freed_memory();
   const at::Device device = device_of(options.device);
   const bool print = options.json != "-";
   if (print) std::printf("%-58s %10s  %-13s %-12s %6s\n", "name", "value", "unit", "baseline", "ratio");

@@ -7,6 +7,7 @@
 #include "attend/layer_bench.h"
 #include "base/check.h"
 #include "base/digest.h"
+#include "base/heap.h"
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/documents_options.h"
@@ -196,6 +197,7 @@ void run_rank(Fabric& fabric, const Options& options, const Prepared& prepared) 
 }
 
 int run(Options& options) {
+  keep_freed_memory();
   DISTCA_CHECK_INPUT(options.timeout > 0 && options.timeout <= 1e6,
                      "--timeout {} is not above 0 and at most 1e6 seconds", options.timeout);
   const FabricOptions fabric{options.timeout};

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/heap.h"
 #include "base/message.h"
 #include "cli/commands.h"
 
@@ -24,7 +23,6 @@ std::string wrong_usage(const CLI::App& program, const CLI::ParseError& error) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  distca::keep_freed_memory();
   std::signal(SIGXFSZ, SIG_IGN);  // a full disk or a file-size limit is an error of the write, not a death
   CLI::App program{"distca: long-context training without stragglers, by core attention disaggregation"};
   program.set_version_flag("--version", distca::kVersion);

@@ -8,6 +8,7 @@
 
 #include "attend/attention_profile.h"
 #include "attend/device.h"
+#include "base/heap.h"
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/machine.h"
@@ -71,6 +72,7 @@ Json links_json(const LinkProfile& link) {
 }
 
 void run(Options& options) {
+  keep_freed_memory();
   const at::Device device = options.profile.device = device_of(options.device);
   const LlamaConfig model = find_llama_config(options.model);
   const AttentionShape shape{model.num_attention_heads, model.num_key_value_heads, model.head_dim,

@@ -15,6 +15,7 @@
 #include "attend/live_bytes.h"
 #include "base/check.h"
 #include "base/file.h"
+#include "base/heap.h"
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/ranks.h"
@@ -211,6 +212,7 @@ void train(const TrainOptions& options) {
   DISTCA_CHECK_INPUT(options.config.empty() != options.replay.empty(),
                      "train needs --config FILE.toml, or --replay FILE, and not both");
   DISTCA_CHECK_INPUT(options.replay_step < 0 || !options.replay.empty(), "--replay-step needs --replay FILE");
+  keep_freed_memory();
   catch_stop_signal();
   const LaunchSettings settings = launch_settings(options);
   if (!launched_as_rank(settings.device)) return run_as_thread_ranks(options);

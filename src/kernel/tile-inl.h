@@ -16,7 +16,8 @@ namespace distca::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_TARGET == HWY_NEON
+// Better targets have smaller numbers, and newer versions of Highway know some above AVX3.
+#if (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3) || HWY_ARCH_ARM_A64
 inline constexpr bool kManyRegisters = true;  // 32
 #else
 inline constexpr bool kManyRegisters = false;  // 16

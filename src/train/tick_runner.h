@@ -5,9 +5,9 @@
 //
 //   CI(A) | dispatch(A) ∥ CI(B) | attend(A) ∥ dispatch(B) | collect(A) ∥ attend(B) | CI(A) ∥ collect(B) | …
 //
-// and backward in the mirrored order. From a forward tick to a backward one and back each goes on as it
-// lands, so that the last exchange of B travels beside the next tick of A. Run apart ("single"), one follows
-// the other.
+// and backward in the mirrored order. Where A's rows aren't there yet, the tasks of A and B that need none of
+// others' come first. From a forward tick to a backward one and back each goes on as it lands, so that the
+// last exchange of B travels beside the next tick of A. Run apart ("single"), one follows the other.
 #pragma once
 
 #include <array>
