@@ -124,8 +124,8 @@ void AttentionCall::take_outputs() {
   rest_lse_ = take({rest, shape_.heads}, sum_dtype_);
 }
 
-void AttentionCall::run_forward(const KernelTasks& tasks) {
-  const WorkTimer timer(runtime_.stats.attend_s, runtime_.spans, WorkKind::kAttention, "attend");
+void AttentionCall::run_forward(const KernelTasks& tasks, const char* what) {
+  const WorkTimer timer(runtime_.stats.attend_s, runtime_.spans, WorkKind::kAttention, what);
   runtime_.kernel->forward(shape_, tasks, {home_q_, rest_q_}, {home_k_, rest_k_}, {home_v_, rest_v_},
                            {o_, rest_o_}, {lse_, rest_lse_});
 }
@@ -135,7 +135,7 @@ void AttentionCall::attend_local() {
   const bool apart = tables.kernel == nullptr && !tables.local_tasks.empty() && !tables.other_tasks.empty();
   if (!apart || attended_locally_) return;
   take_outputs();
-  run_forward(tables.local_tasks);
+  run_forward(tables.local_tasks, "attend local");
   attended_locally_ = true;
 }
 
@@ -149,7 +149,8 @@ void AttentionCall::attend() {
   const RankTables& tables = *tables_.forward;
   if (!attended_locally_) take_outputs();
   run_forward(attended_locally_ ? KernelTasks(tables.other_tasks)
-                                : KernelTasks(tables.tasks, tables.kernel.get()));
+                                : KernelTasks(tables.tasks, tables.kernel.get()),
+              "attend");
   if (!differentiable_) home_q_ = home_k_ = home_v_ = at::Tensor();
   if (!differentiable_ || runtime_.options.memory == AttentionMemory::kResend)
     rest_q_ = rest_k_ = rest_v_ = at::Tensor();

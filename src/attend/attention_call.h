@@ -101,7 +101,7 @@ class AttentionCall {
 
  private:
   void take_outputs();
-  void run_forward(const KernelTasks& tasks);
+  void run_forward(const KernelTasks& tasks, const char* what);
   void merge_here();
   at::Tensor sum_at_home(const RowTable& table, at::Tensor arrived, const at::Tensor& own);
   at::Tensor rest_of(const RowTable& table, const at::Tensor& rows) const;
