@@ -148,9 +148,9 @@ void AttentionCall::dispatch_end() {
 void AttentionCall::attend() {
   const RankTables& tables = *tables_.forward;
   if (!attended_locally_) take_outputs();
-  run_forward(attended_locally_ ? KernelTasks(tables.other_tasks)
-                                : KernelTasks(tables.tasks, tables.kernel.get()),
-              "attend");
+  run_forward(
+      attended_locally_ ? KernelTasks(tables.other_tasks) : KernelTasks(tables.tasks, tables.kernel.get()),
+      "attend");
   if (!differentiable_) home_q_ = home_k_ = home_v_ = at::Tensor();
   if (!differentiable_ || runtime_.options.memory == AttentionMemory::kResend)
     rest_q_ = rest_k_ = rest_v_ = at::Tensor();
