@@ -27,7 +27,6 @@ namespace {
 
 /// Keys of a block: whole register tiles of every kind.
 constexpr int64_t kBlockKeys = 144;
-constexpr int64_t kKeyGrain = 24;
 constexpr int64_t kSliceBytes = 24 << 10;
 /// Of a tile whose task has no more than two blocks of keys.
 constexpr int64_t kFewKeysLanes = 192;
@@ -103,8 +102,7 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
   using D = hn::ScalableTag<E>;
   using Base = TileLanes<E>;
   using Base::block, Base::block_keys, Base::dim, Base::group, Base::kLanes, Base::kRows, Base::kStripLanes,
-      Base::kv_head, Base::lane_begin, Base::lane_end, Base::lanes, Base::padded_lanes, Base::row_of_lane,
-      Base::task, Base::wide;
+      Base::kv_head, Base::lane_begin, Base::lane_end, Base::lanes, Base::padded_lanes, Base::task, Base::wide;
   static constexpr int kOuterRows = Tile<E>::kOuterRows;
 
   const AttentionBackward<T>& args;
@@ -147,10 +145,15 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
       b.ds = arena.take<E>(kBlockKeys * key_stride);
       for (E** limit : {&b.begin, &b.end, &b.factor}) *limit = arena.take<E>(kStripLanes);
       b.rows = arena.take<E>(kStripLanes * wide);
-      b.ahead = arena.take<const char*>(4 * kBlockKeys + 3 * padded_lanes);
+      b.ahead = arena.take<const char*>(4 * kBlockKeys + padded_lanes + 2 * lanes_of_next());
       return b;
     });
   }
+
+  /// Of a lane's row as for_rows() says.
+  E* row_of_dq(int64_t row) const { return dq->row(task.q_row) + (row - kv_head * group) * dim; }
+
+  int64_t lanes_of_next() const { return next == nullptr ? 0 : next->lane_end - next->lane_begin; }
 
   void run() {
     const KeyRange keys = Base::keys();
@@ -180,21 +183,22 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
     for (int64_t c = 0; c < wide;) {
       const int64_t width = slice_vectors<E>((wide - c) / kLanes) * kLanes, filled = std::min(width, dim - c);
       E *q_to = buffers.q_slices + c * padded_lanes, *dout_to = buffers.dout_slices + c * padded_lanes;
-      for (int64_t lane = 0; lane < lanes; ++lane, q_to += width, dout_to += width) {
-        const int64_t at = row_of_lane(lane) * dim + c;
-        copy_row(q + at, filled, width, static_cast<E>(args.shape.scale), q_to);
-        copy_row(dout + at, filled, width, E(1), dout_to);
-      }
+      Base::for_rows(0, lanes, [&](int64_t, int64_t row) {
+        copy_row(q + row * dim + c, filled, width, static_cast<E>(args.shape.scale), q_to);
+        copy_row(dout + row * dim + c, filled, width, E(1), dout_to);
+        q_to += width, dout_to += width;
+      });
       zero_row((padded_lanes - lanes) * width, q_to);
       zero_row((padded_lanes - lanes) * width, dout_to);
       c += width;
     }
-    for (int64_t lane = 0; lane < padded_lanes; ++lane) {
-      const E of_row = lane < lanes ? lse[row_of_lane(lane)] : std::numeric_limits<E>::infinity();
-      buffers.lse[lane] =
-          std::isinf(of_row) ? std::numeric_limits<E>::infinity() : of_row * static_cast<E>(M_LOG2E);
-      buffers.delta[lane] = lane < lanes ? delta[row_of_lane(lane)] : E(0);
-    }
+    constexpr E kNothing = std::numeric_limits<E>::infinity();
+    Base::for_rows(0, lanes, [&](int64_t lane, int64_t row) {
+      buffers.lse[lane] = std::isinf(lse[row]) ? kNothing : lse[row] * static_cast<E>(M_LOG2E);
+      buffers.delta[lane] = delta[row];
+    });
+    std::fill(buffers.lse + lanes, buffers.lse + padded_lanes, kNothing);
+    std::fill(buffers.delta + lanes, buffers.delta + padded_lanes, E(0));
   }
 
   HWY_NOINLINE void load_strip(int64_t lane, int vectors) {
@@ -245,19 +249,15 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
     if (after < end) {
       add_keys(task, kv_head, after, std::min(end, after + kBlockKeys));
     } else {
-      for (int64_t lane = 0; lane < lanes; ++lane) {
-        const int64_t at = lane_begin + lane;
-        ahead.add(dq->row(task.q_row + at / group) + at % group * dim);
-      }
+      Base::for_rows(0, lanes, [&](int64_t, int64_t row) { ahead.add(row_of_dq(row)); });
       if (next != nullptr) {
         const KernelTask& then = args.tasks[next->task];
         const T *q_row = args.q.row(then.q_row, args.shape.heads * dim),
                 *dout_row = args.dout.row(then.q_row, args.shape.heads * dim);
-        for (int64_t at = next->lane_begin; at < std::min(next->lane_end, next->lane_begin + lanes); ++at) {
-          const int64_t row = at / group * args.shape.heads + next->kv_head * group + at % group;
+        for_lanes(args.shape, next->kv_head, next->lane_begin, next->lane_end, [&](int64_t, int64_t row) {
           ahead.add(q_row + row * dim);
           ahead.add(dout_row + row * dim);
-        }
+        });
         add_keys(then, next->kv_head, 0, std::min(then.kv_len, kBlockKeys));
       }
     }
@@ -267,14 +267,18 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
 
   HWY_NOINLINE void differentiate(int64_t lane, int vectors) {
     const StripKeys keys = Base::strip_keys_of(lane, vectors, buffers.begin, buffers.end);
-    const int64_t begin = std::min(keys.begin, keys.end), end = round_up(keys.end, kRows);
+    if (keys.begin >= keys.end) return;
+    // add_slice() takes these lanes for every tile of kOuterRows keys that holds one that they see.
+    constexpr int64_t kBeyond = kOuterRows - 1;
     for (E* panel : {buffers.p, buffers.ds}) {
-      for (int64_t key = 0; key < begin; ++key) zero_row(vectors * kLanes, panel + key * key_stride + lane);
-      for (int64_t key = end; key < round_up(block_keys, kKeyGrain); ++key) {
+      for (int64_t key = std::max<int64_t>(0, keys.begin - kBeyond); key < keys.begin; ++key) {
+        zero_row(vectors * kLanes, panel + key * key_stride + lane);
+      }
+      const int64_t end = std::min(round_up(block_keys, kOuterRows), keys.end + kBeyond);
+      for (int64_t key = round_up(keys.end, kRows); key < end; ++key) {
         zero_row(vectors * kLanes, panel + key * key_stride + lane);
       }
     }
-    if (keys.begin >= keys.end) return;
     for_width(vectors, *this, lane, keys);
   }
 
@@ -352,8 +356,10 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
     }
   }
 
-  /// Lanes of the tile that see any of keys [key, key + count) of the block.
-  std::pair<int64_t, int64_t> lanes_of_keys(int64_t key, int64_t count) const {
+  /// Lanes of the tile that see any of the block's keys [key, key + most).
+  std::pair<int64_t, int64_t> lanes_of_keys(int64_t key, int64_t most) const {
+    const int64_t count = std::min(most, block_keys - key);
+    if (count <= 0) return {lanes, lanes};
     const int64_t ahead = block + key + task.kv_pos - task.q_pos;  // the first query that sees the first key
     const int64_t first = std::clamp<int64_t>(ahead * group - lane_begin, 0, lanes);
     if (args.shape.window_left >= task.q_pos + task.q_len) return {first, lanes};
@@ -444,20 +450,15 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
   HWY_NOINLINE void add_to_queries(int64_t lane, int vectors) {
     const int64_t width = vectors * kLanes, filled = std::min(width, lanes - lane);
     const bool in_place = fresh_queries && dim % kBlock<D> == 0;
-    const auto row_of = [&](int64_t i) {
-      const int64_t at = lane_begin + lane + i;
-      return dq->row(task.q_row + at / group) + at % group * dim;
-    };
     E* rows[kStripLanes];
-    for (int64_t i = 0; i < width; ++i) {
-      rows[i] = in_place && i < filled ? row_of(i) : buffers.rows + i * wide;
-    }
+    for (int64_t i = 0; i < width; ++i) rows[i] = buffers.rows + i * wide;
+    if (in_place) Base::for_rows(lane, filled, [&](int64_t i, int64_t row) { rows[i] = row_of_dq(row); });
     rows_from_lanes(buffers.dq_strips + lane * wide, width, round_up(dim, kBlock<D>), buffers.factor, rows);
     if (in_place) return;
-    for (int64_t i = 0; i < filled; ++i) {
-      E* HWY_RESTRICT to = row_of(i);
+    Base::for_rows(lane, filled, [&](int64_t i, int64_t row) {
+      E* HWY_RESTRICT to = row_of_dq(row);
       for (int64_t c = 0; c < dim; ++c) to[c] = fresh_queries ? rows[i][c] : to[c] + rows[i][c];
-    }
+    });
   }
 };
 

@@ -47,7 +47,7 @@ struct ForwardTile : TileLanes<Accumulator<T>> {
   using D = hn::ScalableTag<E>;
   using Base = TileLanes<E>;
   using Base::block, Base::block_keys, Base::dim, Base::group, Base::kLanes, Base::kRows, Base::kStripLanes,
-      Base::kv_head, Base::lanes, Base::padded_lanes, Base::row_of_lane, Base::task, Base::wide;
+      Base::kv_head, Base::lanes, Base::padded_lanes, Base::task, Base::wide;
   static constexpr E kEmpty = -std::numeric_limits<E>::infinity();
 
   const AttentionForward<T>& args;
@@ -110,21 +110,17 @@ struct ForwardTile : TileLanes<Accumulator<T>> {
   HWY_NOINLINE void load_queries(int64_t lane, int vectors) {
     const int64_t width = vectors * kLanes, filled = std::min(width, lanes - lane);
     const E* rows[kStripLanes];
-    for (int64_t i = 0; i < width; ++i) {
-      E* scratch = buffers.rows + i * wide;
-      rows[i] = scratch;
-      if (i >= filled) {
-        zero_row(wide, scratch);
-        continue;
-      }
-      const T* row = q + row_of_lane(lane + i) * dim;
+    Base::for_rows(lane, filled, [&](int64_t i, int64_t row) {
       if constexpr (std::is_same_v<T, E>) {
-        if (rows_in_place()) {
-          rows[i] = row;
-          continue;
-        }
+        rows[i] = q + row * dim;
+        if (rows_in_place()) return;
       }
-      copy_row(row, dim, wide, E(1), scratch);
+      rows[i] = buffers.rows + i * wide;
+      copy_row(q + row * dim, dim, wide, E(1), buffers.rows + i * wide);
+    });
+    for (int64_t i = filled; i < width; ++i) {
+      rows[i] = buffers.rows + i * wide;
+      zero_row(wide, buffers.rows + i * wide);
     }
     const E factor = static_cast<E>(args.shape.scale * M_LOG2E);
     lanes_from_rows(rows, width, round_up(dim, kBlock<D>), factor, buffers.q + lane * wide);
@@ -156,16 +152,15 @@ struct ForwardTile : TileLanes<Accumulator<T>> {
     if (!last_block) {
       add_keys(task, kv_head, block + kBlockKeys, lane, width);
     } else {
-      for (int64_t i = lane; i < std::min(lanes, lane + width); ++i) ahead.add(o + row_of_lane(i) * dim);
+      Base::for_rows(lane, std::min(lanes - lane, width),
+                     [&](int64_t, int64_t row) { ahead.add(o + row * dim); });
     }
     if (last_block && next != nullptr) {
       const KernelTask& then = args.tasks[next->task];
-      for (int64_t i = lane; i < std::min(next->lane_end - next->lane_begin, lane + width); ++i) {
-        const int64_t at = next->lane_begin + i;
-        const int64_t head = next->kv_head * group + at % group;
-        ahead.add(args.q.row(then.q_row, args.shape.heads * dim) +
-                  (at / group * args.shape.heads + head) * dim);
-      }
+      const T* then_q = args.q.row(then.q_row, args.shape.heads * dim);
+      const int64_t first = next->lane_begin + lane;
+      for_lanes(args.shape, next->kv_head, first, std::min(next->lane_end, first + width),
+                [&](int64_t, int64_t row) { ahead.add(then_q + row * dim); });
       add_keys(then, next->kv_head, 0, lane, width);
     }
     ahead.spread(2 * ((keys.end - keys.begin) / kRows + dim / kRows));
@@ -309,18 +304,17 @@ struct ForwardTile : TileLanes<Accumulator<T>> {
     }
     if (!buffers.started[lane / kLanes]) zero_row(width * wide, buffers.o + lane * wide);
     E* rows[kStripLanes];
-    for (int64_t i = 0; i < width; ++i) {
-      rows[i] = buffers.rows + i * wide;
-      if constexpr (std::is_same_v<T, E>) {
-        if (rows_in_place() && i < filled) rows[i] = o + row_of_lane(lane + i) * dim;
+    for (int64_t i = 0; i < width; ++i) rows[i] = buffers.rows + i * wide;
+    if constexpr (std::is_same_v<T, E>) {
+      if (rows_in_place()) {
+        Base::for_rows(lane, filled, [&](int64_t i, int64_t row) { rows[i] = o + row * dim; });
       }
     }
     rows_from_lanes(buffers.o + lane * wide, width, round_up(dim, kBlock<D>), buffers.begin, rows);
-    for (int64_t i = 0; i < filled; ++i) {
-      const int64_t row = row_of_lane(lane + i);
+    Base::for_rows(lane, filled, [&](int64_t i, int64_t row) {
       lse[row] = buffers.end[i];
       if (!rows_in_place()) store_row(rows[i], dim, o + row * dim);
-    }
+    });
   }
 };
 

@@ -19,6 +19,19 @@
 HWY_BEFORE_NAMESPACE();
 namespace distca::HWY_NAMESPACE {
 
+/// Calls visit(lane, row) for each of a task's lanes [first, last) of a key/value head, `row` as in a (rows, heads)
+/// array that begins with the task's first query. A lane costs no division: it may have few keys.
+template <class Visit>
+HWY_INLINE void for_lanes(const AttentionShape& shape, int64_t kv_head, int64_t first, int64_t last,
+                          Visit visit) {
+  const int64_t group = shape.heads / shape.kv_heads;
+  int64_t of_group = first % group, row = first / group * shape.heads + kv_head * group + of_group;
+  for (int64_t lane = first; lane < last; ++lane, ++row) {
+    visit(lane, row);
+    if (++of_group == group) of_group = 0, row += shape.heads - group;
+  }
+}
+
 /// `wide` is head_dim padded to whole register tiles, `padded_lanes` the lanes padded to whole vectors.
 template <typename E>
 struct TileLanes {
@@ -43,10 +56,11 @@ struct TileLanes {
         lanes(lane_end - lane_begin),
         padded_lanes(round_up(lanes, kLanes)) {}
 
-  /// (row, head) of a lane in a (rows, heads) array that begins with the task's first query.
-  int64_t row_of_lane(int64_t lane) const {
-    const int64_t at = lane_begin + lane;
-    return at / group * shape.heads + kv_head * group + at % group;
+  /// Calls visit(i, row) for the `count` lanes of the tile that begin at `lane`, i from 0 on.
+  template <class Visit>
+  HWY_INLINE void for_rows(int64_t lane, int64_t count, Visit visit) const {
+    const int64_t first = lane_begin + lane;
+    for_lanes(shape, kv_head, first, first + count, [&](int64_t at, int64_t row) { visit(at - first, row); });
   }
 
   /// Keys that any lane sees.

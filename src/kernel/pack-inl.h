@@ -12,6 +12,7 @@
 #include "hwy/highway.h"
 #include "kernel/attention.h"
 #include "kernel/bfloat16.h"
+#include "kernel/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace distca::HWY_NAMESPACE {
@@ -154,6 +155,45 @@ HWY_INLINE void transpose_blocks(D d, V (&x)[16 / sizeof(hn::TFromD<D>)]) {
 
 #endif
 
+/// Squares of columns that are transposed together: addresses of rows are read once for all of them.
+inline constexpr int kSquares = kManyRegisters ? 4 : 2;
+
+/// to[i · lanes + lane] = scale · rows[lane][column + i] for a vector of lanes and i < N · kBlock.
+template <int N, class D, class V = hn::Vec<D>, typename E = hn::TFromD<D>>
+HWY_INLINE void lanes_from_squares(D d, const E* const* rows, int64_t column, V scale, int64_t lanes, E* to) {
+  constexpr int64_t kSide = kBlock<D>;
+  V x[N][kSide];
+  HWY_UNROLL(16)
+  for (int64_t i = 0; i < kSide; ++i) {
+    HWY_UNROLL(16)
+    for (int n = 0; n < N; ++n) x[n][i] = load_blocks(d, rows + i, column + n * kSide);
+  }
+  HWY_UNROLL(16)
+  for (int n = 0; n < N; ++n) {
+    transpose_blocks(d, x[n]);
+    HWY_UNROLL(16)
+    for (int64_t i = 0; i < kSide; ++i) hn::StoreU(hn::Mul(x[n][i], scale), d, to + (n * kSide + i) * lanes);
+  }
+}
+
+/// rows[lane][column + i] = scale[lane] · from[i · lanes + lane] for a vector of lanes and i < N · kBlock.
+template <int N, class D, class V = hn::Vec<D>, typename E = hn::TFromD<D>>
+HWY_INLINE void squares_from_lanes(D d, const E* from, int64_t lanes, V scale, E* const* rows, int64_t column) {
+  constexpr int64_t kSide = kBlock<D>;
+  V x[N][kSide];
+  HWY_UNROLL(16)
+  for (int n = 0; n < N; ++n) {
+    HWY_UNROLL(16)
+    for (int64_t i = 0; i < kSide; ++i) x[n][i] = hn::Mul(hn::LoadU(d, from + (n * kSide + i) * lanes), scale);
+    transpose_blocks(d, x[n]);
+  }
+  HWY_UNROLL(16)
+  for (int64_t i = 0; i < kSide; ++i) {
+    HWY_UNROLL(16)
+    for (int n = 0; n < N; ++n) store_blocks(x[n][i], d, rows + i, column + n * kSide);
+  }
+}
+
 /// to[c · lanes + lane] = factor · rows[lane][c] for c < dim, a multiple of kBlock.
 template <typename E>
 HWY_INLINE void lanes_from_rows(const E* const* rows, int64_t lanes, int64_t dim, E factor,
@@ -162,13 +202,12 @@ HWY_INLINE void lanes_from_rows(const E* const* rows, int64_t lanes, int64_t dim
   constexpr int64_t kLanes = hn::MaxLanes(d), kSide = kBlock<decltype(d)>;
   const auto scale = hn::Set(d, factor);
   for (int64_t lane = 0; lane < lanes; lane += kLanes) {
-    for (int64_t c = 0; c < dim; c += kSide) {
-      hn::Vec<decltype(d)> x[kSide];
-      for (int64_t i = 0; i < kSide; ++i) x[i] = load_blocks(d, rows + lane + i, c);
-      transpose_blocks(d, x);
-      for (int64_t i = 0; i < kSide; ++i) {
-        hn::StoreU(hn::Mul(x[i], scale), d, to + (c + i) * lanes + lane);
-      }
+    int64_t c = 0;
+    for (; c + kSquares * kSide <= dim; c += kSquares * kSide) {
+      lanes_from_squares<kSquares>(d, rows + lane, c, scale, lanes, to + c * lanes + lane);
+    }
+    for (; c < dim; c += kSide) {
+      lanes_from_squares<1>(d, rows + lane, c, scale, lanes, to + c * lanes + lane);
     }
   }
 }
@@ -181,13 +220,12 @@ HWY_INLINE void rows_from_lanes(const E* HWY_RESTRICT from, int64_t lanes, int64
   constexpr int64_t kLanes = hn::MaxLanes(d), kSide = kBlock<decltype(d)>;
   for (int64_t lane = 0; lane < lanes; lane += kLanes) {
     const auto scale = hn::LoadU(d, factors + lane);
-    for (int64_t c = 0; c < dim; c += kSide) {
-      hn::Vec<decltype(d)> x[kSide];
-      for (int64_t i = 0; i < kSide; ++i) {
-        x[i] = hn::Mul(hn::LoadU(d, from + (c + i) * lanes + lane), scale);
-      }
-      transpose_blocks(d, x);
-      for (int64_t i = 0; i < kSide; ++i) store_blocks(x[i], d, rows + lane + i, c);
+    int64_t c = 0;
+    for (; c + kSquares * kSide <= dim; c += kSquares * kSide) {
+      squares_from_lanes<kSquares>(d, from + c * lanes + lane, lanes, scale, rows + lane, c);
+    }
+    for (; c < dim; c += kSide) {
+      squares_from_lanes<1>(d, from + c * lanes + lane, lanes, scale, rows + lane, c);
     }
   }
 }

@@ -55,10 +55,13 @@ inline StripKeys strip_keys(const KernelTask& task, int64_t window_left, int64_t
 template <typename E>
 void lane_limits(const KernelTask& task, int64_t window_left, int64_t group, int64_t first, int64_t last,
                  int64_t lanes, int64_t block, int64_t block_keys, E* begin, E* end) {
-  for (int64_t lane = 0; lane < lanes; ++lane) {
-    const KeyRange keys = visible_keys(task, std::min(first + lane, last - 1) / group, window_left);
-    begin[lane] = static_cast<E>(std::clamp<int64_t>(keys.begin - block, 0, block_keys));
-    end[lane] = static_cast<E>(std::clamp<int64_t>(keys.end - block, 0, block_keys));
+  for (int64_t lane = 0, query = first / group; lane < lanes; ++query) {
+    const KeyRange keys = visible_keys(task, query, window_left);
+    const int64_t after = (query + 1) * group;  // the lanes of the query
+    const int64_t next = after < last ? std::min(lanes, after - first) : lanes;
+    const E begin_here = static_cast<E>(std::clamp<int64_t>(keys.begin - block, 0, block_keys));
+    const E end_here = static_cast<E>(std::clamp<int64_t>(keys.end - block, 0, block_keys));
+    for (; lane < next; ++lane) begin[lane] = begin_here, end[lane] = end_here;
   }
 }
 
