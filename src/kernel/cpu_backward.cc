@@ -261,8 +261,7 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
         add_keys(then, next->kv_head, 0, std::min(then.kv_len, kBlockKeys));
       }
     }
-    const int64_t strips = round_up(lanes, kStripLanes) / kStripLanes;
-    ahead.spread(4 * Base::tiles_of_strips() + 2 * strips * (dim / kRows));
+    ahead.spread(3 * Base::tiles_of_strips() * (dim / kBesideTerms));
   }
 
   HWY_NOINLINE void differentiate(int64_t lane, int vectors) {
@@ -282,6 +281,10 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
     for_width(vectors, *this, lane, keys);
   }
 
+  auto fetch() {
+    return [this] { ahead.fetch(); };
+  }
+
   template <int NV>
   HWY_NOINLINE void run(int64_t lane, StripKeys keys) {
     weigh<NV>(lane, keys);
@@ -297,10 +300,8 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
     const E *q = buffers.q_strips + lane * wide, *dout = buffers.dout_strips + lane * wide;
     const Rows<E> k = keys_of_block, v_rows = values_of_block;
     for (int64_t key = keys.begin; key < keys.end; key += kRows) {
-      ahead.fetch();
       V x[kRows][NV];
-      product<false>(d, k.data + key * k.stride, k.stride, q, kWidth, dim, x);
-      ahead.fetch();
+      product<false>(d, k.data + key * k.stride, k.stride, q, kWidth, dim, x, fetch());
       HWY_UNROLL(16)
       for (int v = 0; v < NV; ++v) {
         const V lse = hn::LoadU(d, buffers.lse + lane + v * kLanes);
@@ -317,9 +318,7 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
         HWY_UNROLL(16)
         for (int v = 0; v < NV; ++v) hn::StoreU(x[r][v], d, p + r * key_stride + v * kLanes);
       }
-      ahead.fetch();
-      product<false>(d, v_rows.data + key * v_rows.stride, v_rows.stride, dout, kWidth, dim, x);
-      ahead.fetch();
+      product<false>(d, v_rows.data + key * v_rows.stride, v_rows.stride, dout, kWidth, dim, x, fetch());
       HWY_UNROLL(16)
       for (int v = 0; v < NV; ++v) {
         const V delta = hn::LoadU(d, buffers.delta + lane + v * kLanes);
@@ -339,11 +338,10 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
     using V = hn::Vec<D>;
     constexpr int64_t kWidth = NV * kLanes;
     for (int64_t c = 0; c < dim; c += kRows) {
-      ahead.fetch();
       V sum[kRows][NV];
       product<true>(d, buffers.k_columns + c * kBlockKeys + keys.begin * kRows, 0,
-                    buffers.ds + keys.begin * key_stride + lane, key_stride, keys.end - keys.begin, sum);
-      ahead.fetch();
+                    buffers.ds + keys.begin * key_stride + lane, key_stride, keys.end - keys.begin, sum,
+                    fetch());
       E* HWY_RESTRICT to = buffers.dq_strips + lane * wide + c * kWidth;
       HWY_UNROLL(16)
       for (int r = 0; r < kRows; ++r) {
@@ -404,10 +402,9 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
       first = std::max(first, part.lane_begin);
       last = std::min(last, part.lane_end);
       if (first >= last && !part.fresh) continue;
-      ahead.fetch();
       V sum[kOuterRows][NV];
       product<false>(d, part.weights + key * key_stride + first, key_stride, part.slice + first * kWidth,
-                     kWidth, last - first, sum);
+                     kWidth, last - first, sum, fetch());
       const int64_t rows = std::min<int64_t>(kOuterRows, part.rows - key);
       E* HWY_RESTRICT out = part.to + key * part.stride;
       if (filled < kWidth || rows < kOuterRows) {

@@ -163,7 +163,8 @@ struct ForwardTile : TileLanes<Accumulator<T>> {
                 [&](int64_t, int64_t row) { ahead.add(then_q + row * dim); });
       add_keys(then, next->kv_head, 0, lane, width);
     }
-    ahead.spread(2 * ((keys.end - keys.begin) / kRows + dim / kRows));
+    const int64_t seen = keys.end - keys.begin;
+    ahead.spread(seen / kRows * (dim / kBesideTerms) + dim / kRows * (seen / kBesideTerms));
   }
 
   /// Of the keys that begin at `first`, those that lanes [lane, lane + width) of the tile's are to fetch.
@@ -174,6 +175,10 @@ struct ForwardTile : TileLanes<Accumulator<T>> {
       ahead.add(args.k.row(of.kv_row, args.shape.kv_heads * dim) + at);
       ahead.add(args.v.row(of.kv_row, args.shape.kv_heads * dim) + at);
     }
+  }
+
+  auto fetch() {
+    return [this] { ahead.fetch(); };
   }
 
   template <int NV>
@@ -200,11 +205,9 @@ struct ForwardTile : TileLanes<Accumulator<T>> {
     HWY_UNROLL(16)
     for (int v = 0; v < NV; ++v) max[v] = hidden;
     for (int64_t key = keys.begin; key < keys.end; key += kRows) {
-      ahead.fetch();
       V s[kRows][NV];
       product<false>(d, keys_of_block.data + key * keys_of_block.stride, keys_of_block.stride,
-                     buffers.q + lane * wide, kWidth, dim, s);
-      ahead.fetch();
+                     buffers.q + lane * wide, kWidth, dim, s, fetch());
       if (key < keys.all_begin || key + kRows > keys.all_end) {
         hide_keys(d, key, buffers.begin, buffers.end, hidden, s);
       }
@@ -268,11 +271,9 @@ struct ForwardTile : TileLanes<Accumulator<T>> {
     constexpr int64_t kWidth = NV * kLanes;
     V rescale[NV];
     for (int64_t c = 0; c < dim; c += kRows) {
-      ahead.fetch();
       V sum[kRows][NV];
       product<true>(d, buffers.v + c * kBlockKeys + keys.begin * kRows, 0, buffers.p + keys.begin * kWidth,
-                    kWidth, keys.end - keys.begin, sum);
-      ahead.fetch();
+                    kWidth, keys.end - keys.begin, sum, fetch());
       HWY_UNROLL(16)
       for (int v = 0; v < NV; ++v) rescale[v] = hn::LoadU(d, buffers.rescale + v * kLanes);
       E* HWY_RESTRICT to = buffers.o + lane * wide + c * kWidth;

@@ -7,6 +7,7 @@
 #define DISTCA_KERNEL_TILE_INL_H_
 #endif
 
+#include <algorithm>
 #include <cstdint>
 
 #include "hwy/highway.h"
@@ -35,30 +36,36 @@ struct Tile {
   static constexpr int kOuterVectors = kManyRegisters ? 4 : 2;  // of head_dim
 };
 
+/// Terms of a product between two calls of what is to be done beside it.
+inline constexpr int64_t kBesideTerms = 8;
+
 /// acc[r][v] = Σ_t A(r, t) · b[t · b_step + v], t < n, in order of t. A(r, t) is a[t · R + r] where kPacked,
-/// else a[r · a_row + t].
-template <bool kPacked, int R, int NV, class D, typename E = hn::TFromD<D>, class V = hn::Vec<D>>
+/// else a[r · a_row + t]. Calls beside() before every kBesideTerms terms.
+template <bool kPacked, int R, int NV, class D, class Beside, typename E = hn::TFromD<D>, class V = hn::Vec<D>>
 HWY_INLINE void product(D d, const E* HWY_RESTRICT a, int64_t a_row, const E* HWY_RESTRICT b, int64_t b_step,
-                        int64_t n, V (&acc)[R][NV]) {
+                        int64_t n, V (&acc)[R][NV], Beside beside) {
   constexpr int kLanes = hn::MaxLanes(d);
   HWY_UNROLL(16)
   for (int r = 0; r < R; ++r) {
     HWY_UNROLL(16)
     for (int v = 0; v < NV; ++v) acc[r][v] = hn::Zero(d);
   }
-  HWY_UNROLL(1)
-  for (int64_t t = 0; t < n; ++t) {
-    V row[NV];
-    HWY_UNROLL(16)
-    for (int v = 0; v < NV; ++v) row[v] = hn::LoadU(d, b + v * kLanes);
-    HWY_UNROLL(16)
-    for (int r = 0; r < R; ++r) {
-      const V x = hn::Set(d, kPacked ? a[r] : a[r * a_row]);
+  for (int64_t left = n; left > 0; left -= kBesideTerms) {
+    beside();
+    HWY_UNROLL(1)
+    for (int64_t t = std::min(left, kBesideTerms); t > 0; --t) {
+      V row[NV];
       HWY_UNROLL(16)
-      for (int v = 0; v < NV; ++v) acc[r][v] = hn::MulAdd(x, row[v], acc[r][v]);
+      for (int v = 0; v < NV; ++v) row[v] = hn::LoadU(d, b + v * kLanes);
+      HWY_UNROLL(16)
+      for (int r = 0; r < R; ++r) {
+        const V x = hn::Set(d, kPacked ? a[r] : a[r * a_row]);
+        HWY_UNROLL(16)
+        for (int v = 0; v < NV; ++v) acc[r][v] = hn::MulAdd(x, row[v], acc[r][v]);
+      }
+      a += kPacked ? R : 1;
+      b += b_step;
     }
-    a += kPacked ? R : 1;
-    b += b_step;
   }
 }
 
