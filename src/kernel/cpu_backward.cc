@@ -25,8 +25,9 @@ HWY_BEFORE_NAMESPACE();
 namespace distca::HWY_NAMESPACE {
 namespace {
 
-/// Keys of a block: whole register tiles of every kind.
-constexpr int64_t kBlockKeys = 144;
+/// Keys of a block: whole register tiles of every kind. Rows of one head of many lie in few sets of the
+/// second-level cache; what is fetched ahead for a block has to fit there.
+constexpr int64_t kBlockKeys = 144, kBlockOfManyKeys = 96;
 constexpr int64_t kSliceBytes = 24 << 10;
 /// Of a tile whose task has no more than two blocks of keys.
 constexpr int64_t kFewKeysLanes = 192;
@@ -102,7 +103,8 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
   using D = hn::ScalableTag<E>;
   using Base = TileLanes<E>;
   using Base::block, Base::block_keys, Base::dim, Base::group, Base::kLanes, Base::kRows, Base::kStripLanes,
-      Base::kv_head, Base::lane_begin, Base::lane_end, Base::lanes, Base::padded_lanes, Base::task, Base::wide;
+      Base::kv_head, Base::lane_begin, Base::lane_end, Base::lanes, Base::padded_lanes, Base::task,
+      Base::wide;
   static constexpr int kOuterRows = Tile<E>::kOuterRows;
 
   const AttentionBackward<T>& args;
@@ -153,6 +155,11 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
   /// Of a lane's row as for_rows() says.
   E* row_of_dq(int64_t row) const { return dq->row(task.q_row) + (row - kv_head * group) * dim; }
 
+  /// Of a block of the task's keys.
+  static int64_t most_keys(const KernelTask& of) {
+    return of.kv_len <= kBlockKeys ? kBlockKeys : kBlockOfManyKeys;
+  }
+
   int64_t lanes_of_next() const { return next == nullptr ? 0 : next->lane_end - next->lane_begin; }
 
   void run() {
@@ -160,7 +167,7 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
     if (keys.begin >= keys.end) return;
     load_lanes();
     strips<&BackwardTile::load_strip>();
-    Base::for_blocks(keys, kBlockKeys, [&] {
+    Base::for_blocks(keys, most_keys(task), [&] {
       load_keys();
       look_ahead(keys.end);
       strips<&BackwardTile::differentiate>();
@@ -245,9 +252,9 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
         ahead.add(v_row + key * stride);
       }
     };
-    const int64_t after = block + kBlockKeys;
+    const int64_t after = block + most_keys(task);
     if (after < end) {
-      add_keys(task, kv_head, after, std::min(end, after + kBlockKeys));
+      add_keys(task, kv_head, after, std::min(end, after + most_keys(task)));
     } else {
       Base::for_rows(0, lanes, [&](int64_t, int64_t row) { ahead.add(row_of_dq(row)); });
       if (next != nullptr) {
@@ -258,7 +265,7 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
           ahead.add(q_row + row * dim);
           ahead.add(dout_row + row * dim);
         });
-        add_keys(then, next->kv_head, 0, std::min(then.kv_len, kBlockKeys));
+        add_keys(then, next->kv_head, 0, std::min(then.kv_len, most_keys(then)));
       }
     }
     ahead.spread(3 * Base::tiles_of_strips() * (dim / kBesideTerms));
@@ -367,7 +374,7 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
 
   /// Sums of the block's keys += weights · slices: (keys, lanes) times (lanes, head_dim).
   void add_to_keys(const E* weights, const E* slices, Sums<E>& sums) {
-    const int64_t row = task.kv_row + block, rows = std::min(kBlockKeys, task.kv_len - block);
+    const int64_t row = task.kv_row + block, rows = std::min(most_keys(task), task.kv_len - block);
     const bool fresh = sums.begin_rows(row, row + rows);
     for (int64_t c = 0; c < wide;) {
       const int vectors = slice_vectors<E>((wide - c) / kLanes);

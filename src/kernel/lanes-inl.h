@@ -19,8 +19,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace distca::HWY_NAMESPACE {
 
-/// Calls visit(lane, row) for each of a task's lanes [first, last) of a key/value head, `row` as in a (rows, heads)
-/// array that begins with the task's first query. A lane costs no division: it may have few keys.
+/// Calls visit(lane, row) for each of a task's lanes [first, last) of a key/value head, `row` as in a (rows,
+/// heads) array that begins with the task's first query. A lane costs no division: it may have few keys.
 template <class Visit>
 HWY_INLINE void for_lanes(const AttentionShape& shape, int64_t kv_head, int64_t first, int64_t last,
                           Visit visit) {

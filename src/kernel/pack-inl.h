@@ -178,13 +178,15 @@ HWY_INLINE void lanes_from_squares(D d, const E* const* rows, int64_t column, V 
 
 /// rows[lane][column + i] = scale[lane] · from[i · lanes + lane] for a vector of lanes and i < N · kBlock.
 template <int N, class D, class V = hn::Vec<D>, typename E = hn::TFromD<D>>
-HWY_INLINE void squares_from_lanes(D d, const E* from, int64_t lanes, V scale, E* const* rows, int64_t column) {
+HWY_INLINE void squares_from_lanes(D d, const E* from, int64_t lanes, V scale, E* const* rows,
+                                   int64_t column) {
   constexpr int64_t kSide = kBlock<D>;
   V x[N][kSide];
   HWY_UNROLL(16)
   for (int n = 0; n < N; ++n) {
     HWY_UNROLL(16)
-    for (int64_t i = 0; i < kSide; ++i) x[n][i] = hn::Mul(hn::LoadU(d, from + (n * kSide + i) * lanes), scale);
+    for (int64_t i = 0; i < kSide; ++i)
+      x[n][i] = hn::Mul(hn::LoadU(d, from + (n * kSide + i) * lanes), scale);
     transpose_blocks(d, x[n]);
   }
   HWY_UNROLL(16)

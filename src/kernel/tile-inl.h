@@ -41,7 +41,8 @@ inline constexpr int64_t kBesideTerms = 8;
 
 /// acc[r][v] = Σ_t A(r, t) · b[t · b_step + v], t < n, in order of t. A(r, t) is a[t · R + r] where kPacked,
 /// else a[r · a_row + t]. Calls beside() before every kBesideTerms terms.
-template <bool kPacked, int R, int NV, class D, class Beside, typename E = hn::TFromD<D>, class V = hn::Vec<D>>
+template <bool kPacked, int R, int NV, class D, class Beside, typename E = hn::TFromD<D>,
+          class V = hn::Vec<D>>
 HWY_INLINE void product(D d, const E* HWY_RESTRICT a, int64_t a_row, const E* HWY_RESTRICT b, int64_t b_step,
                         int64_t n, V (&acc)[R][NV], Beside beside) {
   constexpr int kLanes = hn::MaxLanes(d);
