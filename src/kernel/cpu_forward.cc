@@ -57,7 +57,6 @@ struct ForwardTile : TileLanes<Accumulator<T>> {
   T* o;
   E* lse;
   Rows<E> keys_of_block;
-  bool last_block = false;
   Ahead ahead;
 
   ForwardTile(const AttentionForward<T>& args, const LaneTile& tile, const LaneTile* next)
@@ -83,7 +82,7 @@ struct ForwardTile : TileLanes<Accumulator<T>> {
       b.rescale = arena.take<E>(kStripLanes);
       b.rows = arena.take<E>(kStripLanes * wide);
       b.started = arena.take<bool>(padded_lanes / kLanes);
-      b.ahead = arena.take<const char*>(2 * kStripLanes + 2 * kBlockKeys);
+      b.ahead = arena.take<const char*>(2 * kBlockKeys + padded_lanes + lanes_of_next());
       return b;
     });
   }
@@ -92,8 +91,8 @@ struct ForwardTile : TileLanes<Accumulator<T>> {
     const KeyRange keys = Base::keys();
     strips<&ForwardTile::load_queries>();
     Base::for_blocks(keys, kBlockKeys, [&] {
-      last_block = block + kBlockKeys >= keys.end;
       load_keys();
+      look_ahead(keys);
       strips<&ForwardTile::attend>();
     });
     strips<&ForwardTile::finish>();
@@ -140,40 +139,40 @@ struct ForwardTile : TileLanes<Accumulator<T>> {
   void attend(int64_t lane, int vectors) {
     const StripKeys keys = Base::strip_keys_of(lane, vectors, buffers.begin, buffers.end);
     if (keys.begin >= keys.end) return;
-    ahead.clear();
-    look_ahead(lane, vectors * kLanes, keys);
     for_width(vectors, *this, lane, keys);
   }
 
-  /// This strip's part of the keys and values that come next: of the next block or, in the last one, of the
-  /// next tile, and then also its rows of O and those of the next tile's Q that stand where this strip does.
-  HWY_NOINLINE void look_ahead(int64_t lane, int64_t width, const StripKeys& keys) {
+  int64_t lanes_of_next() const { return next == nullptr ? 0 : next->lane_end - next->lane_begin; }
+
+  /// The next block's keys and values, before the last block the tile's rows of O, in it what the next tile
+  /// begins with.
+  HWY_NOINLINE void look_ahead(const KeyRange& keys) {
     ahead.begin(buffers.ahead, dim * static_cast<int64_t>(sizeof(T)));
-    if (!last_block) {
-      add_keys(task, kv_head, block + kBlockKeys, lane, width);
-    } else {
-      Base::for_rows(lane, std::min(lanes - lane, width),
-                     [&](int64_t, int64_t row) { ahead.add(o + row * dim); });
+    const int64_t after = block + kBlockKeys;
+    const bool last = after >= keys.end;
+    if (last ? block <= keys.begin : after + kBlockKeys >= keys.end) {
+      Base::for_rows(0, lanes, [&](int64_t, int64_t row) { ahead.add(o + row * dim); });
     }
-    if (last_block && next != nullptr) {
+    if (!last) {
+      add_keys(task, kv_head, after, keys.end);
+    } else if (next != nullptr) {
       const KernelTask& then = args.tasks[next->task];
       const T* then_q = args.q.row(then.q_row, args.shape.heads * dim);
-      const int64_t first = next->lane_begin + lane;
-      for_lanes(args.shape, next->kv_head, first, std::min(next->lane_end, first + width),
+      for_lanes(args.shape, next->kv_head, next->lane_begin, next->lane_end,
                 [&](int64_t, int64_t row) { ahead.add(then_q + row * dim); });
-      add_keys(then, next->kv_head, 0, lane, width);
+      add_keys(then, next->kv_head, 0, then.kv_len);
     }
-    const int64_t seen = keys.end - keys.begin;
-    ahead.spread(seen / kRows * (dim / kBesideTerms) + dim / kRows * (seen / kBesideTerms));
+    ahead.spread(2 * Base::tiles_of_strips() * (dim / kBesideTerms));
   }
 
-  /// Of the keys that begin at `first`, those that lanes [lane, lane + width) of the tile's are to fetch.
-  void add_keys(const KernelTask& of, int64_t head, int64_t first, int64_t lane, int64_t width) {
-    const int64_t rows = std::min(of.kv_len - first, kBlockKeys);
-    for (int64_t i = rows * lane / padded_lanes; i < rows * (lane + width) / padded_lanes; ++i) {
-      const int64_t at = ((first + i) * args.shape.kv_heads + head) * dim;
-      ahead.add(args.k.row(of.kv_row, args.shape.kv_heads * dim) + at);
-      ahead.add(args.v.row(of.kv_row, args.shape.kv_heads * dim) + at);
+  /// The block of keys that begins at `first` and ends before `end`.
+  void add_keys(const KernelTask& of, int64_t head, int64_t first, int64_t end) {
+    const int64_t stride = args.shape.kv_heads * dim;
+    const T *k_row = args.k.row(of.kv_row, stride) + head * dim,
+            *v_row = args.v.row(of.kv_row, stride) + head * dim;
+    for (int64_t key = first; key < std::min(end, first + kBlockKeys); ++key) {
+      ahead.add(k_row + key * stride);
+      ahead.add(v_row + key * stride);
     }
   }
 
