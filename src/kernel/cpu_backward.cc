@@ -18,6 +18,7 @@
 #include "hwy/highway.h"
 #include "kernel/lanes-inl.h"
 #include "kernel/pack-inl.h"
+#include "kernel/row_sums-inl.h"
 #include "kernel/strip-inl.h"
 #include "kernel/tile-inl.h"
 
@@ -53,48 +54,6 @@ struct BackwardBuffers {
   E *begin, *end, *factor;  // per lane of one strip
   E* rows;                  // a strip as rows: (lanes, wide)
   const char** ahead;       // rows of Ahead
-};
-
-/// A run of rows of one gradient, for one key/value head, that a segment sums into. Rows before `done` hold
-/// sums; the others hold anything.
-template <typename E>
-struct Sums {
-  E* data = nullptr;   // row 0 of the result, whether or not it is part of the run
-  int64_t stride = 0;  // between rows
-  int64_t columns = 0;
-  int64_t done = 0, end = 0;
-
-  E* row(int64_t r) const { return data + r * stride; }
-
-  void clear_until(int64_t row) {
-    for (; done < row; ++done) zero_row(columns, data + done * stride);
-  }
-
-  /// Rows [first, last) will get a sum each. True where they have to be written, false where added to.
-  bool begin_rows(int64_t first, int64_t last) {
-    const bool fresh = done <= first;
-    clear_until(fresh ? first : last);
-    done = std::max(done, last);
-    return fresh;
-  }
-};
-
-/// Vectors of the next slice of head_dim when `left` are left.
-template <typename E>
-int slice_vectors(int64_t left) {
-  constexpr int64_t kMost = Tile<E>::kOuterVectors;
-  return static_cast<int>(kMost == 4 && (left == 5 || left == 6) ? 3 : std::min(left, kMost));
-}
-
-/// A run of lanes of one slice of head_dim, and the sums of a block's keys that it adds to.
-template <typename E>
-struct SliceRun {
-  const E *weights, *slice;
-  E* to;  // of the block's first key
-  int64_t stride, column;
-  int64_t lane_begin, lane_end;
-  int64_t rows;
-  bool fresh;  // written rather than added to
 };
 
 template <typename T>
@@ -381,73 +340,19 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
       // A run of lanes whose part of the slice stays in the first-level cache for all keys.
       const int64_t run = std::max<int64_t>(48, kSliceBytes / (vectors * kLanes * sizeof(E)) / 48 * 48);
       for (int64_t lane = 0; lane < lanes; lane += run) {
-        const SliceRun<E> part{
-            weights, slices + c * padded_lanes,   sums.row(row) + c,         sums.stride,       c,
-            lane,    std::min(lanes, lane + run), fresh ? rows : block_keys, fresh && lane == 0};
-        if (vectors == 4) {
-          if constexpr (Tile<E>::kOuterVectors == 4) add_slice<4>(part);
-        } else if (vectors == 3) {
-          if constexpr (Tile<E>::kOuterVectors == 4) add_slice<3>(part);
-        } else if (vectors == 2) {
-          add_slice<2>(part);
-        } else {
-          add_slice<1>(part);
-        }
+        const SliceRun<E> part{weights,
+                               key_stride,
+                               slices + c * padded_lanes,
+                               sums.row(row) + c,
+                               sums.stride,
+                               std::min(vectors * kLanes, dim - c),
+                               lane,
+                               std::min(lanes, lane + run),
+                               fresh ? rows : block_keys,
+                               fresh && lane == 0};
+        add_slice(part, vectors, *this, fetch());
       }
       c += vectors * kLanes;
-    }
-  }
-
-  template <int NV>
-  HWY_NOINLINE void add_slice(const SliceRun<E> part) {
-    const D d;
-    using V = hn::Vec<D>;
-    constexpr int64_t kWidth = NV * kLanes;
-    const int64_t filled = std::min(kWidth, dim - part.column);
-    for (int64_t key = 0; key < part.rows; key += kOuterRows) {
-      auto [first, last] = lanes_of_keys(key, kOuterRows);
-      first = std::max(first, part.lane_begin);
-      last = std::min(last, part.lane_end);
-      if (first >= last && !part.fresh) continue;
-      V sum[kOuterRows][NV];
-      product<false>(d, part.weights + key * key_stride + first, key_stride, part.slice + first * kWidth,
-                     kWidth, last - first, sum, fetch());
-      const int64_t rows = std::min<int64_t>(kOuterRows, part.rows - key);
-      E* HWY_RESTRICT out = part.to + key * part.stride;
-      if (filled < kWidth || rows < kOuterRows) {
-        HWY_ALIGN E rest[kOuterRows * kWidth];
-        HWY_UNROLL(16)
-        for (int r = 0; r < kOuterRows; ++r) {
-          HWY_UNROLL(16)
-          for (int v = 0; v < NV; ++v) hn::Store(sum[r][v], d, rest + r * kWidth + v * kLanes);
-        }
-        add_rest(part, rest, kWidth, rows, filled, out);
-        continue;
-      }
-      if (!part.fresh) {
-        HWY_UNROLL(16)
-        for (int r = 0; r < kOuterRows; ++r) {
-          HWY_UNROLL(16)
-          for (int v = 0; v < NV; ++v) {
-            sum[r][v] = hn::Add(hn::LoadU(d, out + r * part.stride + v * kLanes), sum[r][v]);
-          }
-        }
-      }
-      HWY_UNROLL(16)
-      for (int r = 0; r < kOuterRows; ++r) {
-        HWY_UNROLL(16)
-        for (int v = 0; v < NV; ++v) hn::StoreU(sum[r][v], d, out + r * part.stride + v * kLanes);
-      }
-    }
-  }
-
-  static void add_rest(const SliceRun<E>& part, const E* rest, int64_t width, int64_t rows, int64_t columns,
-                       E* out) {
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t i = 0; i < columns; ++i) {
-        E& to = out[r * part.stride + i];
-        to = part.fresh ? rest[r * width + i] : to + rest[r * width + i];
-      }
     }
   }
 
