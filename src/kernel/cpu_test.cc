@@ -153,6 +153,31 @@ void run_backward(Problem<T>& p, int threads = 1) {
   cpu_attention_backward(p.backward(), pool);
 }
 
+TEST(Cpu, WhatAnEarlierCallLeftInScratchMemoryIsNotRead) {
+  for (const int64_t window : {kNoWindow, int64_t{5}, int64_t{37}}) {
+    for (const int64_t group : {1, 4}) {
+      SCOPED_TRACE(::testing::Message() << "window " << window << ", group " << group);
+      const auto clean =
+          make_problem<float>(make_shape(2 * group, 2, 72, window),
+                              {{.q_len = 331, .q_pos = 1, .kv_len = 332},
+                               {.q_row = 331, .q_len = 9, .q_pos = 121, .kv_len = 130, .o_row = 331}},
+                              3);
+      auto before = clean, after = clean, poison = clean;
+      poison.q.assign(poison.q.size(), std::numeric_limits<float>::quiet_NaN());
+      poison.dout = poison.v = poison.q;
+      for (auto* p : {&before, &poison, &after}) {
+        run_forward(*p);
+        fill_delta(*p);
+        run_backward(*p);
+      }
+      EXPECT_EQ(after.o, before.o);
+      EXPECT_EQ(after.dq, before.dq);
+      EXPECT_EQ(after.dk, before.dk);
+      EXPECT_EQ(after.dv, before.dv);
+    }
+  }
+}
+
 TEST(Cpu, ErrorsStaySmallOverEightThousandKeys) {
   const AttentionShape shape = make_shape(2, 1, 64);
   const KernelTask task{.q_len = 130, .q_pos = 8192 - 130, .kv_len = 8192};
