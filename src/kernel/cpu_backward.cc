@@ -227,7 +227,8 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
         add_keys(then, next->kv_head, 0, std::min(then.kv_len, most_keys(then)));
       }
     }
-    ahead.spread(3 * Base::tiles_of_strips() * (dim / kBesideTerms));
+    // Five products of a block's tiles: scores, dP, dQ, dV, dK.
+    ahead.spread(5 * Base::tiles_of_strips() * (dim / kBesideTerms));
   }
 
   HWY_NOINLINE void differentiate(int64_t lane, int vectors) {
