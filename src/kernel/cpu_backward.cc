@@ -30,7 +30,7 @@ namespace {
 /// second-level cache; what is fetched ahead for a block has to fit there.
 constexpr int64_t kBlockKeys = 144, kBlockOfManyKeys = 96;
 constexpr int64_t kSliceBytes = 24 << 10;
-/// Of a tile whose task has no more than two blocks of keys.
+/// Of a tile whose task has no more than 2 · kBlockKeys keys.
 constexpr int64_t kFewKeysLanes = 192;
 
 /// Between rows of `lanes` elements: an odd number of cache lines, so that a few columns of all rows spread
@@ -106,7 +106,7 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
       b.ds = arena.take<E>(kBlockKeys * key_stride);
       for (E** limit : {&b.begin, &b.end, &b.factor}) *limit = arena.take<E>(kStripLanes);
       b.rows = arena.take<E>(kStripLanes * wide);
-      b.ahead = arena.take<const char*>(4 * kBlockKeys + padded_lanes + 2 * lanes_of_next());
+      b.ahead = arena.take<const char*>(4 * kBlockKeys + padded_lanes + 2 * lanes_of(this->next));
       return b;
     });
   }
@@ -118,8 +118,6 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
   static int64_t most_keys(const KernelTask& of) {
     return of.kv_len <= kBlockKeys ? kBlockKeys : kBlockOfManyKeys;
   }
-
-  int64_t lanes_of_next() const { return next == nullptr ? 0 : next->lane_end - next->lane_begin; }
 
   void run() {
     const KeyRange keys = Base::keys();
@@ -202,18 +200,9 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
       ahead.add(dk->row(task.kv_row + block + key));
       ahead.add(dv->row(task.kv_row + block + key));
     }
-    const int64_t stride = args.shape.kv_heads * dim;
-    const auto add_keys = [&](const KernelTask& of, int64_t head, int64_t first, int64_t last) {
-      const T *k_row = args.k.row(of.kv_row, stride) + head * dim,
-              *v_row = args.v.row(of.kv_row, stride) + head * dim;
-      for (int64_t key = first; key < last; ++key) {
-        ahead.add(k_row + key * stride);
-        ahead.add(v_row + key * stride);
-      }
-    };
     const int64_t after = block + most_keys(task);
     if (after < end) {
-      add_keys(task, kv_head, after, std::min(end, after + most_keys(task)));
+      add_keys(args, task, kv_head, after, std::min(end, after + most_keys(task)), ahead);
     } else {
       Base::for_rows(0, lanes, [&](int64_t, int64_t row) { ahead.add(row_of_dq(row)); });
       if (next != nullptr) {
@@ -224,7 +213,7 @@ struct BackwardTile : TileLanes<Accumulator<T>> {
           ahead.add(q_row + row * dim);
           ahead.add(dout_row + row * dim);
         });
-        add_keys(then, next->kv_head, 0, std::min(then.kv_len, most_keys(then)));
+        add_keys(args, then, next->kv_head, 0, std::min(then.kv_len, most_keys(then)), ahead);
       }
     }
     // Five products of a block's tiles: scores, dP, dQ, dV, dK.

@@ -46,8 +46,8 @@ struct ForwardTile : TileLanes<Accumulator<T>> {
   using E = Accumulator<T>;
   using D = hn::ScalableTag<E>;
   using Base = TileLanes<E>;
-  using Base::block, Base::block_keys, Base::dim, Base::group, Base::kLanes, Base::kRows, Base::kStripLanes,
-      Base::kv_head, Base::lanes, Base::padded_lanes, Base::task, Base::wide;
+  using Base::block, Base::block_keys, Base::dim, Base::kLanes, Base::kRows, Base::kStripLanes, Base::kv_head,
+      Base::lanes, Base::padded_lanes, Base::task, Base::wide;
   static constexpr E kEmpty = -std::numeric_limits<E>::infinity();
 
   const AttentionForward<T>& args;
@@ -82,7 +82,7 @@ struct ForwardTile : TileLanes<Accumulator<T>> {
       b.rescale = arena.take<E>(kStripLanes);
       b.rows = arena.take<E>(kStripLanes * wide);
       b.started = arena.take<bool>(padded_lanes / kLanes);
-      b.ahead = arena.take<const char*>(2 * kBlockKeys + padded_lanes + lanes_of_next());
+      b.ahead = arena.take<const char*>(2 * kBlockKeys + padded_lanes + lanes_of(this->next));
       return b;
     });
   }
@@ -142,8 +142,6 @@ struct ForwardTile : TileLanes<Accumulator<T>> {
     for_width(vectors, *this, lane, keys);
   }
 
-  int64_t lanes_of_next() const { return next == nullptr ? 0 : next->lane_end - next->lane_begin; }
-
   /// The next block's keys and values, before the last block the tile's rows of O, in it what the next tile
   /// begins with.
   HWY_NOINLINE void look_ahead(const KeyRange& keys) {
@@ -154,26 +152,15 @@ struct ForwardTile : TileLanes<Accumulator<T>> {
       Base::for_rows(0, lanes, [&](int64_t, int64_t row) { ahead.add(o + row * dim); });
     }
     if (!last) {
-      add_keys(task, kv_head, after, keys.end);
+      add_keys(args, task, kv_head, after, std::min(keys.end, after + kBlockKeys), ahead);
     } else if (next != nullptr) {
       const KernelTask& then = args.tasks[next->task];
       const T* then_q = args.q.row(then.q_row, args.shape.heads * dim);
       for_lanes(args.shape, next->kv_head, next->lane_begin, next->lane_end,
                 [&](int64_t, int64_t row) { ahead.add(then_q + row * dim); });
-      add_keys(then, next->kv_head, 0, then.kv_len);
+      add_keys(args, then, next->kv_head, 0, std::min(then.kv_len, kBlockKeys), ahead);
     }
     ahead.spread(2 * Base::tiles_of_strips() * (dim / kBesideTerms));
-  }
-
-  /// The block of keys that begins at `first` and ends before `end`.
-  void add_keys(const KernelTask& of, int64_t head, int64_t first, int64_t end) {
-    const int64_t stride = args.shape.kv_heads * dim;
-    const T *k_row = args.k.row(of.kv_row, stride) + head * dim,
-            *v_row = args.v.row(of.kv_row, stride) + head * dim;
-    for (int64_t key = first; key < std::min(end, first + kBlockKeys); ++key) {
-      ahead.add(k_row + key * stride);
-      ahead.add(v_row + key * stride);
-    }
   }
 
   auto fetch() {

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "hwy/highway.h"
+#include "kernel/ahead.h"
 #include "kernel/attention.h"
 #include "kernel/schedule.h"
 #include "kernel/strip-inl.h"
@@ -29,6 +30,24 @@ HWY_INLINE void for_lanes(const AttentionShape& shape, int64_t kv_head, int64_t 
   for (int64_t lane = first; lane < last; ++lane, ++row) {
     visit(lane, row);
     if (++of_group == group) of_group = 0, row += shape.heads - group;
+  }
+}
+
+/// Of a tile; none of no tile.
+inline int64_t lanes_of(const LaneTile* tile) {
+  return tile == nullptr ? 0 : tile->lane_end - tile->lane_begin;
+}
+
+/// Lets rows [first, last) of a task's keys and values be fetched, of one key/value head. `args` is the call.
+template <class Call>
+void add_keys(const Call& args, const KernelTask& task, int64_t kv_head, int64_t first, int64_t last,
+              Ahead& ahead) {
+  const int64_t dim = args.shape.head_dim, stride = args.shape.kv_heads * dim;
+  const auto *k_row = args.k.row(task.kv_row, stride) + kv_head * dim,
+             *v_row = args.v.row(task.kv_row, stride) + kv_head * dim;
+  for (int64_t key = first; key < last; ++key) {
+    ahead.add(k_row + key * stride);
+    ahead.add(v_row + key * stride);
   }
 }
 
