@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "hwy/highway.h"
 
@@ -37,20 +38,15 @@ struct Tile {
 };
 
 /// Terms of a product between two calls of what is to be done beside it.
-inline constexpr int64_t kBesideTerms = 8;
+inline constexpr int64_t kBesideTerms = kManyRegisters ? 8 : 16;
 
-/// acc[r][v] = Σ_t A(r, t) · b[t · b_step + v], t < n, in order of t. A(r, t) is a[t · R + r] where kPacked,
-/// else a[r · a_row + t]. Calls beside() before every kBesideTerms terms.
+/// acc[r][v] += Σ_t A(r, t) · b[t · b_step + v], t < n, as product() says: a loop of one term, whose 24
+/// multiply-adds hide what the loop costs.
 template <bool kPacked, int R, int NV, class D, class Beside, typename E = hn::TFromD<D>,
           class V = hn::Vec<D>>
-HWY_INLINE void product(D d, const E* HWY_RESTRICT a, int64_t a_row, const E* HWY_RESTRICT b, int64_t b_step,
-                        int64_t n, V (&acc)[R][NV], Beside beside) {
+HWY_INLINE void add_terms(D d, const E* HWY_RESTRICT a, int64_t a_row, const E* HWY_RESTRICT b,
+                          int64_t b_step, int64_t n, V (&acc)[R][NV], Beside beside) {
   constexpr int kLanes = hn::MaxLanes(d);
-  HWY_UNROLL(16)
-  for (int r = 0; r < R; ++r) {
-    HWY_UNROLL(16)
-    for (int v = 0; v < NV; ++v) acc[r][v] = hn::Zero(d);
-  }
   for (int64_t left = n; left > 0; left -= kBesideTerms) {
     beside();
     HWY_UNROLL(1)
@@ -67,6 +63,102 @@ HWY_INLINE void product(D d, const E* HWY_RESTRICT a, int64_t a_row, const E* HW
       a += kPacked ? R : 1;
       b += b_step;
     }
+  }
+}
+
+/// Calls step(i) for i < N, each a constant.
+template <int N, class Step>
+HWY_INLINE void for_constants(Step step) {
+  [&]<int... i>(std::integer_sequence<int, i...>) {
+    (step(std::integral_constant<int, i>()), ...);
+  }
+  (std::make_integer_sequence<int, N>());
+}
+
+/// Where a product reads A: R rows, or one row of columns of R.
+template <bool kPacked, int R, typename E>
+class LeftSide {
+ public:
+  HWY_INLINE LeftSide(const E* a, int64_t a_row) {
+    for_constants<kPointers>([&](auto r) { rows_[r] = a + r * a_row; });
+  }
+
+  template <int r>
+  HWY_INLINE E at(int64_t t) const {
+    return kPacked ? rows_[0][t * R + r] : rows_[kPacked ? 0 : r][t];
+  }
+
+  HWY_INLINE void advance(int64_t terms) {
+    for_constants<kPointers>([&](auto r) { rows_[r] += kPacked ? terms * R : terms; });
+  }
+
+  /// The compiler would work out the rows' addresses from one another again in each term.
+  HWY_INLINE void keep_apart() {
+    for_constants<kPointers>([&](auto r) { asm("" : "+r"(rows_[r])); });
+  }
+
+ private:
+  static constexpr int kPointers = kPacked ? 1 : R;
+  const E* rows_[kPointers];
+};
+
+/// acc[r][v] += A(r, t) · b[v].
+template <bool kPacked, int R, int NV, class D, typename E = hn::TFromD<D>, class V = hn::Vec<D>>
+HWY_INLINE void add_term(D d, const LeftSide<kPacked, R, E>& a, int64_t t, const E* b, V (&acc)[R][NV]) {
+  constexpr int kLanes = hn::MaxLanes(d);
+  V row[NV];
+  for_constants<NV>([&](auto v) { row[v] = hn::LoadU(d, b + v * kLanes); });
+  for_constants<R>([&](auto r) {
+    const V x = hn::Set(d, a.template at<r>(t));
+    for_constants<NV>([&](auto v) { acc[r][v] = hn::MulAdd(x, row[v], acc[r][v]); });
+  });
+}
+
+/// The same, kBesideTerms terms in a turn of the loop. Where registers are few a term is 19 short
+/// instructions, and a loop of one term spends a fifth more on itself: a core whose other thread is busy
+/// issues half as many as when alone, and then they are what takes the time.
+template <bool kPacked, int R, int NV, class D, class Beside, typename E = hn::TFromD<D>,
+          class V = hn::Vec<D>>
+HWY_INLINE void add_terms_unrolled(D d, const E* HWY_RESTRICT a, int64_t a_row, const E* HWY_RESTRICT b,
+                                   int64_t b_step, int64_t n, V (&acc)[R][NV], Beside beside) {
+  LeftSide<kPacked, R, E> left(a, a_row);
+  HWY_UNROLL(1)
+  for (; n >= kBesideTerms; n -= kBesideTerms) {
+    beside();
+    left.keep_apart();
+    HWY_UNROLL(16)
+    for (int64_t t = 0; t < kBesideTerms; ++t) {
+      add_term(d, left, t, b + t * b_step, acc);
+      // Loads of the next term would be taken among those of this one, for which there are no registers.
+      asm volatile("" : "+r"(b));
+    }
+    left.advance(kBesideTerms);
+    b += kBesideTerms * b_step;
+  }
+  if (n > 0) beside();
+  HWY_UNROLL(1)
+  for (; n > 0; --n) {
+    add_term(d, left, 0, b, acc);
+    left.advance(1);
+    b += b_step;
+  }
+}
+
+/// acc[r][v] = Σ_t A(r, t) · b[t · b_step + v], t < n, in order of t. A(r, t) is a[t · R + r] where kPacked,
+/// else a[r · a_row + t]. Calls beside() before every kBesideTerms terms.
+template <bool kPacked, int R, int NV, class D, class Beside, typename E = hn::TFromD<D>,
+          class V = hn::Vec<D>>
+HWY_INLINE void product(D d, const E* a, int64_t a_row, const E* b, int64_t b_step, int64_t n,
+                        V (&acc)[R][NV], Beside beside) {
+  HWY_UNROLL(16)
+  for (int r = 0; r < R; ++r) {
+    HWY_UNROLL(16)
+    for (int v = 0; v < NV; ++v) acc[r][v] = hn::Zero(d);
+  }
+  if constexpr (kManyRegisters) {
+    add_terms<kPacked>(d, a, a_row, b, b_step, n, acc, beside);
+  } else {
+    add_terms_unrolled<kPacked>(d, a, a_row, b, b_step, n, acc, beside);
   }
 }
 
