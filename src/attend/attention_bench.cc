@@ -110,10 +110,29 @@ double seconds_of(Timer timer, const std::function<void()>& body) {
   return timer() - begin;
 }
 
+/// How often a row is measured. In a quick run at least twice, and more only while that is soon done.
+class Repeats {
+ public:
+  explicit Repeats(bool quick) : quick_(quick) {}
+
+  bool more() {
+    const double seconds = wall_seconds() - begin_;
+    const bool enough = quick_ && ((done_ >= 3 && seconds > kSoon) || (done_ >= 2 && seconds > 2 * kSoon));
+    return !enough && done_++ < (quick_ ? 5 : 15);
+  }
+
+ private:
+  static constexpr double kSoon = 0.3;
+
+  bool quick_;
+  int done_ = 0;
+  double begin_ = wall_seconds();
+};
+
 class Bench {
  public:
   Bench(const AttentionBenchOptions& options, const std::function<void(const BenchRow&)>& report)
-      : options_(options), report_(report), repeats_(options.quick ? 5 : 15) {
+      : options_(options), report_(report) {
     set_pytorch_threads(1);
     product_.run();
   }
@@ -169,7 +188,7 @@ class Bench {
     const std::string name = format("attention/{}/{}/t1", direction(backward), shape);
     if (!wanted(name)) return;
     std::vector<double> rates, ratios;
-    for (int i = 0; i < repeats_; ++i) {
+    for (Repeats repeat(options_.quick); repeat.more();) {
       const double product = product_rate();
       const double rate = work.flops(backward) / seconds_of(thread_cpu_seconds, [&] {
                             backward ? work.backward(one_) : work.forward(one_);
@@ -229,7 +248,7 @@ class Bench {
       if (!wanted(name)) continue;
       peer.forward();
       std::vector<double> rates, ratios, products;
-      for (int i = 0; i < repeats_; ++i) {
+      for (Repeats repeat(options_.quick); repeat.more();) {
         const double product = product_rate();
         const double theirs =
             seconds_of(thread_cpu_seconds, [&] { backward ? peer.backward() : peer.forward(); });
@@ -253,7 +272,7 @@ class Bench {
     Work one(group, kv_heads, head_dim, shards(1, count * q * kv / 4096, 4096, true));
     for (const bool backward : {false, true}) {
       std::vector<double> rates, ratios;
-      for (int i = 0; i < repeats_; ++i) {
+      for (Repeats repeat(options_.quick); repeat.more();) {
         const auto seconds = [&](Work& work) {
           return seconds_of(thread_cpu_seconds, [&] { backward ? work.backward(one_) : work.forward(one_); });
         };
@@ -274,7 +293,7 @@ class Bench {
     MatrixProduct product(2048);
     ThreadPool two(2);
     std::vector<double> speedups, ratios;
-    for (int i = 0; i < repeats_; ++i) {
+    for (Repeats repeat(options_.quick); repeat.more();) {
       const auto product_seconds = [&](int threads) {
         set_pytorch_threads(threads);
         return seconds_of(wall_seconds, [&] { product.run(); });
@@ -293,7 +312,6 @@ class Bench {
 
   const AttentionBenchOptions& options_;
   const std::function<void(const BenchRow&)>& report_;
-  const int repeats_;
   ThreadPool one_{1};
   MatrixProduct product_{1536};
   std::vector<double> products_, multiply_adds_, shares_;

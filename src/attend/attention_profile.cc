@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
 
 #include "attend/device.h"
@@ -37,27 +38,29 @@ class Measured {
     delta_.resize(lse_.size(), 0.1f);
   }
 
-  /// Seconds of a task of q rows and kv keys, times what the multiply-add loop did meanwhile.
-  double operations(int64_t q, int64_t kv, bool backward, int repeats) {
+  /// How often all tasks are measured, one after the other, and how long that may take.
+  static int64_t passes(bool quick) { return quick ? 5 : 15; }
+  static constexpr double kMostSeconds = 60;
+
+  /// Seconds of a task of q rows and kv keys, times what the multiply-add loop does meanwhile.
+  double operations(int64_t q, int64_t kv, bool backward) {
     KernelTask task{.q_len = q, .q_pos = kv - q, .kv_len = kv};
     if (kv < q) {
       task.kv_len = std::max<int64_t>(1, kv - (q - 1) / 2);
       task.q_pos = task.kv_len;
     }
     run(task, false);  // the LSE that backward reads
-    std::vector<double> samples;
-    for (int i = 0; i < repeats; ++i) {
-      const double rate = multiply_add_rate();
-      double seconds = 0;
-      int64_t runs = 0;
-      for (const double begin = thread_cpu_seconds(); seconds < kLeastSeconds; ++runs) {
-        run(task, backward);
-        seconds = thread_cpu_seconds() - begin;
-      }
-      rates_.push_back(rate);
-      samples.push_back(seconds / static_cast<double>(runs) * rate);
+    const double before = multiply_add_rate();
+    double seconds = 0;
+    int64_t runs = 0;
+    for (const double begin = thread_cpu_seconds(); seconds < kLeastSeconds; ++runs) {
+      run(task, backward);
+      seconds = thread_cpu_seconds() - begin;
     }
-    return median(samples) * static_cast<double>(kv_heads_);
+    // A loop that was held up says nothing of the task beside it.
+    const double rate = std::max(before, multiply_add_rate());
+    rates_.push_back(rate);
+    return seconds / static_cast<double>(runs) * rate * static_cast<double>(kv_heads_);
   }
 
   double median_rate() const { return median(rates_); }
@@ -89,9 +92,13 @@ class Measured {
 /// own, so that what Measured calls operations are seconds here.
 class MeasuredOnDevice {
  public:
-  MeasuredOnDevice(at::Device device, const AttentionShape& shape) : device_(device), shape_(shape) {}
+  MeasuredOnDevice(at::Device device, const AttentionShape& shape, int repeats)
+      : device_(device), shape_(shape), repeats_(repeats) {}
 
-  double operations(int64_t q, int64_t kv, bool backward, int repeats) const {
+  static int64_t passes(bool) { return 1; }
+  static constexpr double kMostSeconds = 0;
+
+  double operations(int64_t q, int64_t kv, bool backward) const {
     constexpr int64_t kFullPairs = int64_t{1} << 26;
     const int64_t count = std::max<int64_t>(1, kFullPairs / (q * kv));
     PackedTasks work(device_, shape_, count, q, kv);
@@ -99,7 +106,7 @@ class MeasuredOnDevice {
     const auto run = [&] { backward ? work.backward() : work.forward(); };
     run();
     std::vector<double> samples;
-    for (int i = 0; i < repeats; ++i) samples.push_back(device_seconds(device_, run));
+    for (int i = 0; i < repeats_; ++i) samples.push_back(device_seconds(device_, run));
     return median(samples) / static_cast<double>(count);
   }
 
@@ -108,6 +115,7 @@ class MeasuredOnDevice {
  private:
   at::Device device_;
   AttentionShape shape_;
+  int repeats_;
 };
 
 std::vector<int64_t> powers(int64_t first, int64_t last) {
@@ -143,42 +151,62 @@ AttentionTimes empty_grid(const ProfileOptions& options) {
   return grid;
 }
 
+/// What each task takes, as Meter::operations() says: the least of several passes over all of them. On a core
+/// whose other thread is another's, one that is busy for a second makes tasks a third slower than those
+/// measured in the next: samples of a task have to lie far apart, and the quiet ones count.
+template <typename Meter>
+std::vector<double> least_operations(Meter& measured, const std::vector<std::pair<int64_t, int64_t>>& tasks,
+                                     bool backward, bool quick, const std::function<void(double)>& progress) {
+  constexpr int64_t kLeastPasses = 4;
+  constexpr double kSettled = .97;
+  std::vector<double> least(tasks.size(), std::numeric_limits<double>::infinity());
+  const int64_t passes = Meter::passes(quick);
+  const double begin = wall_seconds();
+  for (int64_t pass = 0; pass < passes; ++pass) {
+    double fell_to = 1;
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      const double now = measured.operations(tasks[i].first, tasks[i].second, backward);
+      fell_to = std::min(fell_to, now / least[i]);
+      least[i] = std::min(least[i], now);
+      progress((static_cast<double>(pass) + static_cast<double>(i + 1) / static_cast<double>(tasks.size())) /
+               static_cast<double>(passes));
+    }
+    const bool late = wall_seconds() - begin > Meter::kMostSeconds;
+    if (pass + 1 >= kLeastPasses && (late || fell_to > kSettled)) break;
+  }
+  progress(1);
+  return least;
+}
+
 template <typename Meter>
 AttentionProfile profile_with(Meter measured, const AttentionShape& shape, const ProfileOptions& options,
                               const std::function<void(double)>& progress) {
   constexpr int64_t kPoints = 30;
   const AttentionTimes empty = empty_grid(options);
-  const int repeats = options.quick ? 3 : 5;
   const auto points = points_between(empty, kPoints, options.seed);
+  std::vector<std::pair<int64_t, int64_t>> tasks;  // of the grid, then the points
+  for (const int64_t q : empty.q) {
+    for (const int64_t kv : empty.kv) tasks.push_back({q, kv});
+  }
+  tasks.insert(tasks.end(), points.begin(), points.end());
 
   AttentionProfile profile;
   std::vector<double> errors;
-  double done = 0;
-  const double total = 2.0 * static_cast<double>(empty.q.size() * empty.kv.size() + points.size());
-  const auto step = [&] { progress(++done / total); };
   for (const bool backward : {false, true}) {
     AttentionGrid grid{backward ? "backward" : "forward", shape, empty};
-    for (const int64_t q : grid.times.q) {
-      std::vector<double>& row = grid.times.seconds.emplace_back();
-      for (const int64_t kv : grid.times.kv) {
-        row.push_back(measured.operations(q, kv, backward, repeats));
-        step();
-      }
-    }
-    std::vector<double> actual;
-    for (const auto& [q, kv] : points) {
-      actual.push_back(measured.operations(q, kv, backward, repeats));
-      step();
-    }
+    const std::vector<double> operations =
+        least_operations(measured, tasks, backward, options.quick,
+                         [&](double part) { progress((part + (backward ? 1 : 0)) / 2); });
     const double rate = measured.median_rate();
-    for (auto& row : grid.times.seconds) {
-      for (double& seconds : row) seconds /= rate;
+    const double* next = operations.data();
+    for (size_t q = 0; q < empty.q.size(); ++q) {
+      std::vector<double>& row = grid.times.seconds.emplace_back();
+      for (size_t kv = 0; kv < empty.kv.size(); ++kv) row.push_back(*next++ / rate);
     }
     const TaskCost cost(grid.times);
-    for (size_t i = 0; i < points.size(); ++i) {
-      const auto& [q, kv] = points[i];
+    for (const auto& [q, kv] : points) {
       const double predicted = static_cast<double>(cost(Task{0, {kv - q, kv}, {0, kv}, 0})) * 1e-12;
-      errors.push_back(std::abs(predicted / (actual[i] / rate) - 1));
+      errors.push_back(std::abs(predicted / (*next++ / rate) - 1));
     }
     profile.grids.push_back(std::move(grid));
   }
@@ -194,7 +222,8 @@ AttentionProfile profile_attention(const AttentionShape& shape, const ProfileOpt
                                    const std::function<void(double)>& progress) {
   shape.check();
   if (!options.device.is_cpu())
-    return profile_with(MeasuredOnDevice(options.device, shape), shape, options, progress);
+    return profile_with(MeasuredOnDevice(options.device, shape, options.quick ? 3 : 5), shape, options,
+                        progress);
   const AttentionTimes grid = empty_grid(options);
   return profile_with(Measured(shape, grid.q.back(), grid.kv.back()), shape, options, progress);
 }

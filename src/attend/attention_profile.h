@@ -41,8 +41,8 @@ struct ProfileOptions {
 };
 
 /// `progress` gets the part that is done, from 0 to 1. On the CPU each point is measured beside a
-/// multiply-add loop and scaled to the loop's median rate, so that a core that slows down for a while leaves
-/// no dent.
+/// multiply-add loop and scaled to the loop's median rate, in passes over all points until a pass finds none
+/// faster (at most 15, and no new one after a minute): a core that slows down for a while leaves no dent.
 AttentionProfile profile_attention(const AttentionShape& shape, const ProfileOptions& options,
                                    const std::function<void(double)>& progress);
 
