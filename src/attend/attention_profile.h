@@ -41,8 +41,9 @@ struct ProfileOptions {
 };
 
 /// `progress` gets the part that is done, from 0 to 1. On the CPU each point is measured beside a
-/// multiply-add loop and scaled to the loop's median rate, in passes over all points until a pass finds none
-/// faster (at most 15, and no new one after a minute): a core that slows down for a while leaves no dent.
+/// multiply-add loop and scaled to the loop's median rate. Each counts as the least of 4 to 15 passes over
+/// all points, until one finds none more than 3% faster or a minute has gone by, for each direction: a core
+/// that slows down for a while leaves no dent.
 AttentionProfile profile_attention(const AttentionShape& shape, const ProfileOptions& options,
                                    const std::function<void(double)>& progress);
 
