@@ -75,7 +75,7 @@ constexpr Golden kGolden[] = {
     {"uneven_servers", uneven_servers, 0xa7e860efc1225d2b},
     {"crossing_documents", crossing_documents, 0x463e8f7f693c3a32},
     {"free_layout", free_layout, 0xb0660456347aaeab},
-    {"measured_costs", measured_costs, 0x2c30b740631e41d4},
+    {"measured_costs", measured_costs, 0x03e5655e7ba18acd},
 };
 
 int run() {

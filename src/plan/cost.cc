@@ -9,32 +9,46 @@
 namespace distca {
 
 struct TaskCost::Table {
+  /// Tasks of so many rows: seconds by mean keys of a row, ascending.
+  struct Line {
+    double rows = 0;
+    std::vector<double> keys, seconds;
+
+    /// Linear between the points: start-up, rows and pairs each cost what they cost. Below the first the
+    /// slope goes on, but no task is cheaper than its share of the first point's pairs; beyond the last it is
+    /// in proportion to pairs.
+    double seconds_at(double at) const {
+      const double in_proportion = at / keys.front() * seconds.front();
+      if (keys.size() == 1) return in_proportion;
+      if (at >= keys.back()) return at / keys.back() * seconds.back();
+      const auto after = std::upper_bound(keys.begin() + 1, keys.end() - 1, at);
+      const auto i = static_cast<size_t>(after - keys.begin());
+      const double share = (at - keys[i - 1]) / (keys[i] - keys[i - 1]);
+      const double on_line = seconds[i - 1] + share * (seconds[i] - seconds[i - 1]);
+      return at < keys.front() ? std::max(on_line, in_proportion) : on_line;
+    }
+  };
+
   int64_t number = 0;  // no other table of this process has it
-  std::vector<double> log_q, log_kv;
-  std::vector<std::vector<double>> log_seconds;
+  std::vector<Line> lines;
 
-  /// Bilinear in log space; beyond the grid, the slope of its last cell goes on.
-  double log_seconds_at(double q, double kv) const {
-    const auto [i, x] = cell(log_q, q);
-    const auto [j, y] = cell(log_kv, kv);
-    const double at_i = log_seconds[i][j] + y * (log_seconds[i][j + 1] - log_seconds[i][j]);
-    const double at_next = log_seconds[i + 1][j] + y * (log_seconds[i + 1][j + 1] - log_seconds[i + 1][j]);
-    return at_i + x * (at_next - at_i);
-  }
-
-  /// Of a task with so many rows, in full tiles, and so many pairs.
+  /// Linear between two lines at equal mean keys; beyond the lines, in proportion to rows.
   int64_t picoseconds(int64_t row_count, int64_t pairs) const {
     const auto rows = static_cast<double>(row_count);
-    // A causal task of q rows and kv keys has q · (kv - (q - 1) / 2) pairs.
-    const double keys = static_cast<double>(pairs) / rows + (rows - 1) / 2;
-    const double seconds = exact_exp2(log_seconds_at(exact_log2(rows), exact_log2(std::max(1.0, keys))));
+    const double keys = static_cast<double>(pairs) / rows;
+    const auto after = std::upper_bound(lines.begin(), lines.end(), rows,
+                                        [](double value, const Line& line) { return value < line.rows; });
+    double seconds = 0;
+    if (after == lines.begin() || after == lines.end()) {
+      const Line& nearest = after == lines.begin() ? *after : *(after - 1);
+      seconds = rows / nearest.rows * nearest.seconds_at(keys);
+    } else {
+      const Line& below = *(after - 1);
+      const double at_below = below.seconds_at(keys);
+      const double share = (rows - below.rows) / (after->rows - below.rows);
+      seconds = at_below + share * (after->seconds_at(keys) - at_below);
+    }
     return static_cast<int64_t>(seconds * 1e12 + 0.5);
-  }
-
-  static std::pair<size_t, double> cell(const std::vector<double>& grid, double value) {
-    const auto after = std::upper_bound(grid.begin() + 1, grid.end() - 1, value);
-    const auto i = static_cast<size_t>(after - grid.begin()) - 1;
-    return {i, (value - grid[i]) / (grid[i + 1] - grid[i])};
   }
 };
 
@@ -49,12 +63,6 @@ void check_grid(const std::vector<int64_t>& grid, const char* name) {
   }
 }
 
-std::vector<double> logs(const std::vector<int64_t>& values) {
-  std::vector<double> logs;
-  for (const int64_t value : values) logs.push_back(exact_log2(static_cast<double>(value)));
-  return logs;
-}
-
 }  // namespace
 
 TaskCost::TaskCost(const AttentionTimes& times) {
@@ -65,24 +73,29 @@ TaskCost::TaskCost(const AttentionTimes& times) {
   static std::atomic<int64_t> tables = 0;
   auto table = std::make_shared<Table>();
   table->number = ++tables;
-  table->log_q = logs(times.q);
-  table->log_kv = logs(times.kv);
-  for (const std::vector<double>& row : times.seconds) {
+  for (size_t i = 0; i < times.q.size(); ++i) {
+    const std::vector<double>& row = times.seconds[i];
     DISTCA_CHECK_INPUT(row.size() == times.kv.size(), "the profile has {} seconds in a row for {} kv",
                        row.size(), times.kv.size());
-    std::vector<double>& logs = table->log_seconds.emplace_back();
-    for (const double seconds : row) {
-      DISTCA_CHECK_INPUT(seconds > 0 && seconds < 1e6, "the profile has a task of {} seconds", seconds);
-      logs.push_back(exact_log2(seconds));
+    Table::Line line{static_cast<double>(times.q[i]), {}, {}};
+    for (size_t j = 0; j < row.size(); ++j) {
+      DISTCA_CHECK_INPUT(row[j] > 0 && row[j] < 1e6, "the profile has a task of {} seconds", row[j]);
+      if (times.kv[j] < times.q[i]) continue;  // rows that see nothing
+      // A causal task of q rows and kv keys has q · (kv - (q - 1) / 2) pairs.
+      line.keys.push_back(static_cast<double>(times.kv[j]) - (line.rows - 1) / 2);
+      line.seconds.push_back(row[j]);
     }
+    if (!line.keys.empty()) table->lines.push_back(std::move(line));
   }
+  DISTCA_CHECK_INPUT(!table->lines.empty(), "the profile has no task of as many keys as rows: kv ends at {}",
+                     times.kv.back());
   table_ = std::move(table);
 }
 
 int64_t TaskCost::picoseconds(const Task& task) const {
   if (task.q.empty() || task.kv.empty()) return 0;
   const int64_t rows = (task.q.size() + kTileRows - 1) / kTileRows * kTileRows, pairs = padded_pairs(task);
-  // A plan asks for the same shapes again and again; logarithms cost forty divisions.
+  // A plan asks for the same shapes again and again; searching lines costs more than looking here.
   struct Known {
     int64_t table = 0, rows = 0, pairs = 0, cost = 0;
   };
@@ -97,28 +110,6 @@ int64_t TaskCost::picoseconds(const Task& task) const {
 
 int64_t TaskCost::of_tiles(int64_t tiles) const {
   return tiles * (*this)(Task{0, {kTileRows * 64, kTileRows * 128}, {0, kTileRows}, 0}) / 64;
-}
-
-double exact_log2(double x) {
-  int exponent = 0;
-  double m = std::frexp(x, &exponent);  // [0.5, 1)
-  if (m < 0.70710678118654752) {
-    m *= 2;
-    --exponent;
-  }
-  // ln m = 2 · artanh((m - 1) / (m + 1)), |argument| < 0.1716
-  const double z = (m - 1) / (m + 1), z2 = z * z;
-  double sum = 0;
-  for (int k = 19; k >= 1; k -= 2) sum = sum * z2 + 1.0 / k;
-  return exponent + 2 * z * sum * 1.4426950408889634;
-}
-
-double exact_exp2(double x) {
-  const double whole = std::floor(x + 0.5);
-  const double y = (x - whole) * 0.69314718055994531;  // |y| < 0.3466
-  double sum = 1;
-  for (int k = 16; k >= 1; --k) sum = 1 + sum * y / k;
-  return std::ldexp(sum, static_cast<int>(whole));
 }
 
 }  // namespace distca

@@ -1,6 +1,8 @@
 // What a task costs. Without a profile: padded pairs. With one: picoseconds of a speed-1 server, interpolated
-// in log space on the measured grid of (query rows, key rows). Costs are integers, and the logarithms behind
-// them are computed here with IEEE operations alone, so that every machine and compiler gets the same.
+// on the measured grid of (query rows, key rows): linear along rows of the grid in mean keys of a query row,
+// and between two rows at equal mean keys, which is exact where start-up, rows and pairs each have their
+// price. Costs are integers from additions, multiplications and divisions of IEEE alone, so that every
+// machine and compiler gets the same.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +15,7 @@
 namespace distca {
 
 /// Times measured for tasks whose mask is bottom-right causal: kv rows of keys, the last query row sees them
-/// all.
+/// all. Where kv < q some rows would see nothing: costs don't depend on what stands there.
 struct AttentionTimes {
   std::vector<int64_t> q, kv;                // ascending
   std::vector<std::vector<double>> seconds;  // [q][kv]
@@ -40,9 +42,5 @@ class TaskCost {
 
   std::shared_ptr<const Table> table_;
 };
-
-/// log2 and 2^x to about 1e-14, from additions, multiplications and divisions only. x > 0 for log2.
-double exact_log2(double x);
-double exact_exp2(double x);
 
 }  // namespace distca

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <random>
 
 #include "base/check.h"
 #include "plan/coverage.h"
@@ -14,12 +15,6 @@
 
 namespace distca {
 namespace {
-
-TEST(Cost, LogarithmsAreThoseOfTheLibrary) {
-  for (double x = 1e-9; x < 1e15; x *= 1.37)
-    EXPECT_NEAR(exact_log2(x), std::log2(x), 2e-14 * (1 + std::abs(std::log2(x))));
-  for (double x = -60; x < 60; x += 0.37) EXPECT_NEAR(exact_exp2(x) / std::exp2(x), 1, 1e-14);
-}
 
 /// Times of a device that does 1e12 pairs a second, plus a microsecond a task, on a coarse grid.
 AttentionTimes times_of(double pairs_per_second, double overhead) {
@@ -38,20 +33,67 @@ AttentionTimes times_of(double pairs_per_second, double overhead) {
   return times;
 }
 
-TEST(Cost, GridPointsAreExactAndPointsBetweenAreClose) {
-  const TaskCost cost(times_of(1e12, 1e-6));
-  const auto expected = [](const Task& task) {
-    return static_cast<double>(padded_pairs(task)) / 1e12 * 1e12 + 1e6;
-  };
-  for (const Task& task : {Task{0, {0, 4096}, {0, 4096}, 0}, Task{0, {4096, 8192}, {0, 8192}, 0},
-                           Task{0, {0, 128}, {0, 128}, 0}}) {
-    EXPECT_NEAR(static_cast<double>(cost(task)) / expected(task), 1, 1e-9) << task.q.end;
+TEST(Cost, StartUpRowsAndPairsInsideTheGridAreExact) {
+  AttentionTimes times = times_of(1e12, 1e-6);
+  for (size_t i = 0; i < times.q.size(); ++i) {
+    for (double& seconds : times.seconds[i]) seconds += 1e-9 * static_cast<double>(times.q[i]);
   }
-  for (const Task& task : {Task{0, {8000, 9000}, {0, 9000}, 0}, Task{0, {9088, 12160}, {0, 9088}, 0},
-                           Task{0, {0, 70000}, {0, 70000}, 0}}) {
-    EXPECT_NEAR(static_cast<double>(cost(task)) / expected(task), 1, 0.12) << task.q.end;
+  const TaskCost cost(times);
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 1000; ++i) {
+    const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
+    const int64_t rows = 1 + below(65536), first = below(65536);
+    const Task task = i % 3 == 0   ? Task{0, {0, rows}, {0, rows}, 0}
+                      : i % 3 == 1 ? Task{0, {first, first + rows}, {0, first + rows}, 0}
+                                   : Task{0, {200000, 200000 + rows}, {0, 1 + rows / 2 + first / 2}, 0};
+    const double tiles = std::ceil(static_cast<double>(rows) / 128) * 128;
+    EXPECT_NEAR(static_cast<double>(cost(task)), static_cast<double>(padded_pairs(task)) + 1e6 + tiles * 1e3,
+                1)
+        << rows << " rows, keys to " << task.kv.end;
   }
   EXPECT_EQ(cost(Task{0, {5, 5}, {0, 5}, 0}), 0);
+}
+
+TEST(Cost, GridPointsAreExactWhateverTheirTimes) {
+  AttentionTimes times{{128, 384, 1024}, {100, 128, 500, 1024, 3000}, {}};
+  std::mt19937_64 random(8);
+  for (size_t i = 0; i < times.q.size(); ++i) {
+    times.seconds.emplace_back();
+    for (size_t j = 0; j < times.kv.size(); ++j)
+      times.seconds.back().push_back(1e-6 * static_cast<double>(1 + random() % 1000));
+  }
+  const TaskCost cost(times);
+  for (size_t i = 0; i < times.q.size(); ++i) {
+    for (size_t j = 0; j < times.kv.size(); ++j) {
+      const int64_t q = times.q[i], kv = times.kv[j];
+      if (kv >= q)
+        EXPECT_NEAR(double(cost(Task{0, {kv - q, kv}, {0, kv}, 0})), times.seconds[i][j] * 1e12, 1);
+    }
+  }
+}
+
+TEST(Cost, OutsideTheGridTasksCostTheirShareOfPairs) {
+  const TaskCost cost(times_of(1e12, 1e-6));
+  // One row of the last key, a quarter of the first point's pairs: no less than that share of its time.
+  const Task few{0, {4096, 4224}, {0, 16}, 0};
+  EXPECT_GE(double(cost(few)), double(padded_pairs(few)) / (128 * 129 / 2) * (128 * 129 / 2 + 1e6) - 1);
+  for (const Task& task :
+       {Task{0, {0, 1 << 20}, {0, 1 << 20}, 0}, Task{0, {1 << 22, (1 << 22) + 128}, {0, 1 << 22}, 0},
+        Task{0, {int64_t{1} << 40, (int64_t{1} << 40) + 512}, {0, int64_t{1} << 32}, 0}}) {
+    EXPECT_NEAR(double(cost(task)) / double(padded_pairs(task)), 1, 0.1) << task.q.end;
+  }
+}
+
+TEST(Cost, WhatStandsWhereRowsSeeNothingDoesNotMatter) {
+  AttentionTimes times = times_of(1e12, 1e-6);
+  const TaskCost cost(times);
+  for (size_t i = 0; i < times.q.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) times.seconds[i][j] = 1e3;
+  }
+  const TaskCost other(times);
+  for (const Task& task : {Task{0, {8000, 9000}, {0, 9000}, 0}, Task{0, {9088, 12160}, {0, 500}, 0}})
+    EXPECT_EQ(cost(task), other(task));
+  EXPECT_THROW(TaskCost(AttentionTimes{{512, 1024}, {128, 256}, {{1, 1}, {1, 1}}}), InputError);
 }
 
 TEST(Cost, RowsCountAsFullTiles) {

@@ -116,7 +116,7 @@ AttentionTimes Profile::fitted(const LayerHeads& heads, const std::string& direc
   const double flops_of_pair = 4.0 * static_cast<double>(heads.heads * heads.head_dim) *
                                (direction == "backward" ? backward_factor_ : 1);
   AttentionTimes times;
-  for (int64_t rows = kTileRows; rows <= int64_t{1} << 24; rows *= 2) times.q.push_back(rows);
+  for (int64_t rows = kTileRows; rows <= int64_t{1} << 20; rows *= 2) times.q.push_back(rows);
   times.kv = times.q;
   for (const int64_t q : times.q) {
     times.seconds.emplace_back();

@@ -88,8 +88,8 @@ class TickPlanner {
 
 AttentionTimes attention_times(const ClusterSetup& setup, const StepCosts& costs, bool backward) {
   AttentionTimes times;
-  // Eight points an octave: interpolation is within a few thousandths.
-  for (int i = 0; i <= 8 * 13; ++i) times.q.push_back(std::llround(128 * std::exp2(i / 8.0)));
+  // Start-up and pairs have their price each: interpolation is exact.
+  for (int64_t rows = kTileRows; rows <= int64_t{1} << 20; rows *= 2) times.q.push_back(rows);
   times.kv = times.q;
   const double second = backward ? costs.attention_backward : costs.attention_forward;
   for (const int64_t q : times.q) {
