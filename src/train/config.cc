@@ -4,6 +4,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -171,6 +172,12 @@ void apply_override(const std::string& setting, const std::vector<ConfigKey>& ke
     if (value.find('\n') == std::string::npos) parsed = toml::parse("value = " + value);
   } catch (const toml::parse_error&) {
     parsed.clear();
+  }
+  // On a command line .5 and 5. are numbers too.
+  if (double number = 0; parsed.empty() && std::holds_alternative<double*>(key.slot)) {
+    const char* end = value.data() + value.size();
+    const auto [stop, fault] = std::from_chars(value.data(), end, number);
+    if (fault == std::errc() && stop == end) parsed.insert("value", number);
   }
   const toml::node* node = parsed.get("value");
   const toml::value<std::string> bare(value);

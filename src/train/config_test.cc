@@ -45,8 +45,11 @@ TEST(Config, ReadsEveryTypeOfValue) {
 
 TEST(Config, OverridesReplaceWhatTheFileSaysAndTextsMayGoWithoutQuotes) {
   const Config config =
-      parse("[train]\nsteps = 7\n", {"train.steps=9", "data.path=/a b/c=d", "model.config=\"x.json\"",
-                                     "data.split_documents=true", "checkpoint.dir=123"});
+      parse("[train]\nsteps = 7\n",
+            {"train.steps=9", "data.path=/a b/c=d", "model.config=\"x.json\"", "data.split_documents=true",
+             "checkpoint.dir=123", "train.lr=.25", "attention.tolerance=1."});
+  EXPECT_EQ(config.train.lr, .25);
+  EXPECT_EQ(config.attention.tolerance, 1);
   EXPECT_EQ(config.train.steps, 9);
   EXPECT_EQ(config.data.path, "/a b/c=d");
   EXPECT_EQ(config.model.config, "x.json");
@@ -79,6 +82,8 @@ TEST(Config, MistypedValueNamesPlaceKeyAndValue) {
   EXPECT_THAT(error_of("[train.lr]\nx = 1\n"), HasSubstr("takes a number, not a section"));
   EXPECT_THAT(error_of("", {"train.steps=ten"}), HasSubstr("not the text \"ten\""));
   EXPECT_THAT(error_of("", {"train.steps=1\nlr = 2"}), HasSubstr("takes an integer"));
+  EXPECT_THAT(error_of("", {"train.lr=.x"}), HasSubstr("takes a number, not the text \".x\""));
+  EXPECT_THAT(error_of("", {"train.lr="}), HasSubstr("takes a number, not the text \"\""));
 }
 
 TEST(Config, ValuesOutOfRangeNameTheKeyAndTheLimit) {
